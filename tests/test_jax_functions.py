@@ -123,6 +123,50 @@ def running(x: Any) -> Any:
     )
 
 
+def quotients(x: Any) -> Any:
+    """Norms as they are written by hand and in equinox: over a root, times 1 / root, with a variance of at least 0."""
+    centred, variance = x - x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (
+        SCALE * centred / jnp.sqrt(variance + 1e-5), centred * (1 / jnp.sqrt(variance + 1e-5)),
+        centred * lax.rsqrt(jnp.maximum(variance, 0) + 1e-5), x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 1e-6),
+    )  # fmt: skip
+
+
+def pooled(x: Any) -> Any:
+    """RMS norm of the means of an image: the axes that the means leave stay where they are."""
+    x = x.mean((1, 2))
+    return x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6)
+
+
+def windows(x: Any) -> Any:
+    """Windows with more axes than samples and channels, and with fewer; averages of which the sum is a view."""
+    window, strides, pads = (1, 1, 3, 3, 1), (1, 1, 2, 2, 1), ((0, 0), (0, 0), (1, 1), (1, 1), (0, 0))
+    total = lax.reduce_window(x[:, None], 0.0, lax.add, window, strides, pads)[:, 0].transpose(0, 3, 1, 2)
+    counts = lax.reduce_window(jnp.ones((1, 1, 8, 8, 1)), 0.0, lax.add, window, strides, pads)[:, 0, ..., 0]
+    lowest = lax.reduce_window(x[:, None], jnp.inf, lax.min, window, strides, pads)
+    return (
+        total / 9,
+        total / counts[:, None],
+        lowest,
+        lax.reduce_window(x[0, 0], -jnp.inf, lax.max, (2, 2), (1, 1), "VALID"),
+    )
+
+
+def chosen(x: Any) -> Any:
+    """Branches that are computed, an index out of range, the first of several conditions, bools in order."""
+    one = lax.cond(x[0, 0] > 0, lambda: (x + 1, jnp.int32(3)), lambda: (x - 1, jnp.int32(4)))
+    two = lax.switch(
+        (x[0, 1] * 30).astype(jnp.int32), [jnp.sin, lambda x: lax.fori_loop(0, 2, lambda i, h: h * 2, x)], x
+    )
+    return one, two, jnp.select([x > 0.3, x < 0], [x * 2, x], 0.0), jnp.argmax(x > 0, 1), jnp.argmin(x > 0, 0)
+
+
+def nothing(x: Any) -> Any:
+    """Tensors without elements, as `jnp.pad` writes them for axes that are not padded, and halves."""
+    half = (x.astype(jnp.float16) * 2).astype(jnp.float32)
+    return jnp.pad(x, ((1, 2), (0, 0)), "edge"), x[:, :0].sum(1) + x[:, 0], jnp.round(half)
+
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Any, str]] = {
     "cnn": (cnn, Y, "Permute Conv*2 Scale MaxPool AvgPool Squeeze MatMul Softmax"),
     "attention": (attention, X[None], "LayerNorm MatMul*6 Reshape*4 Permute*4 MulConst Softmax Add"),
@@ -130,6 +174,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Any, str]] = {
     "cached": (cached, (X[:1], X, np.int32(2)), ""),
     "embedding": (lambda i: jnp.take(TABLE, i, 0), np.array([3, 1], np.int32), "Gather"),
     "rms": (lambda x: x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6) * SCALE, X, "RMSNorm"),
+    "quotients": (quotients, X, "LayerNorm*3 RMSNorm"),
+    "pooled": (pooled, Y, "Reduce RMSNorm Squeeze"),
+    "windows": (windows, Y, ""),
+    "chosen": (chosen, X, ""),
+    "nothing": (nothing, X, ""),
     "gelu": (lambda x: jax.nn.gelu(x, approximate=False), X, "GELU"),
     "gelu by tanh": (lambda x: jax.nn.gelu(x * SCALE), X, "Mul GELU"),
     "silu": (jax.nn.silu, X, "SiLU"),

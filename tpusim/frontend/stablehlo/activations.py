@@ -29,7 +29,8 @@ def clip(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
         return None
     for most, inner in (node.input, node.input[::-1]):
         made = g.maker(inner, "Max", "Relu")
-        if g.number(most) is None or made is None:
+        limit = g.array(most)
+        if limit is None or g.number(most) is None or made is None:
             continue
         x, low = (
             (made.input[0], 0.0)
@@ -45,7 +46,7 @@ def clip(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
         )
         if low is not None:
             ends = [
-                g.constant(np.asarray(v, np.float32), f"{node.name}_{k}")
+                g.constant(np.asarray(v, limit.dtype), f"{node.name}_{k}")
                 for k, v in (("least", low), ("most", g.number(most)))
             ]
             return in_place(node, "Clip", [x, *ends])

@@ -168,8 +168,9 @@ class Walk:
     def _written(self, op: Op, known: dict[Any, Value], operands: list[Value]) -> list[Value]:
         if op.kind in CALLS:
             return self._called(op, operands)
-        for value in op.results:
-            type_of(value)
+        types = [type_of(value) for value in op.results]
+        if types and all(0 in shape for shape, _ in types):
+            return [Constant(np.zeros(shape, dtype)) for shape, dtype in types]
         match op.kind:
             case "stablehlo.while":
                 return self._loop(op, known, operands)
@@ -209,10 +210,15 @@ class Walk:
             carried = self._inside(body, {**known, **dict(zip(body.arguments, carried, strict=True))})
 
     def _branch(self, op: Op, known: dict[Any, Value], operands: list[Value]) -> list[Value]:
-        (chosen,) = operands
+        """The branch that is known, or a choice between the results of all."""
+        (chosen,), count = operands, len(op.op.regions)
         if not isinstance(chosen, Constant):
-            raise UnsupportedError("a branch that is known is required, its index is computed; use jnp.where")
-        count = len(op.op.regions)
+            *parts, made = [self._inside(op.block(number), dict(known)) for number in range(count)]
+            for number, part in reversed([*enumerate(parts)]):
+                place = Constant(np.asarray(number, chosen.dtype))
+                takes = chosen if op.kind == "stablehlo.if" else self.writer.equal(chosen, place)
+                made = [elements.selected(self.writer, takes, *pair) for pair in zip(part, made, strict=True)]
+            return made
         number = int(chosen.array.item())
         place = (0 if number else 1) if op.kind == "stablehlo.if" else number if 0 <= number < count else count - 1
         return self._inside(op.block(place), dict(known))

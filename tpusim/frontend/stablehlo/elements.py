@@ -142,21 +142,25 @@ def compare(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 
 
 def select(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
+    """One of two values by a bool."""
+    return [selected(w, *operands)]
+
+
+def selected(w: Writer, chosen: Value, one: Value, other: Value) -> Value:
     """One of two values by a bool; a bool without axes chooses for all."""
-    chosen, one, other = operands
     if isinstance(chosen, Constant):
         if chosen.array.all():
-            return [one]
+            return one
         if not chosen.array.any():
-            return [other]
+            return other
     if isinstance(chosen, Computed) and isinstance(one, Computed) and _is_filled(w, chosen, one, other):
-        return [one]
+        return one
     if chosen.shape != one.shape:
         chosen = w.broadcast(chosen, one.shape)
     if all(isinstance(v, Constant) for v in (chosen, one, other)):
         arrays = [v.array for v in (chosen, one, other) if isinstance(v, Constant)]
-        return [Constant(np.where(*arrays))]
-    return [w.together("Where", [chosen, one, other], one.shape, one.dtype)]
+        return Constant(np.where(*arrays))
+    return w.together("Where", [chosen, one, other], one.shape, one.dtype)
 
 
 def _is_filled(w: Writer, chosen: Computed, one: Computed, other: Value) -> bool:

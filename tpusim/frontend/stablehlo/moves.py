@@ -30,8 +30,8 @@ def broadcast_in_dim(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value
     order = [0] * len(shape)
     for axis, target in enumerate(dims):
         order[target] = x.order[axis]
-    for axis, place in zip(new, spare, strict=False):
-        order[axis] = place
+    for axis in new:
+        order[axis] = _taken(spare, last=axis > max(dims, default=-1))
     return [Computed(name, stored, x.dtype, tuple(order), shape)]
 
 
@@ -53,21 +53,29 @@ def reshape(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
 
 def _with_ones(w: Writer, x: Computed, shape: Sequence[int]) -> Computed:
     """Only axes of extent 1 come or go: a view, where the tensor has enough of them."""
-    long = iter([x.order[axis] for axis, size in enumerate(x.shape) if size != 1])
-    ones = [place for place, size in enumerate(x.stored) if size == 1]
-    stored, name, missing = x.stored, x.name, sum(size == 1 for size in shape) - len(ones)
+    long = [place for axis, place in enumerate(x.order) if x.shape[axis] != 1]
+    ones = [place for axis, place in enumerate(x.order) if x.shape[axis] == 1]
+    spare, stored, name = list(x.spare), x.stored, x.name
+    missing = sum(size == 1 for size in shape) - len(ones) - len(spare)
     if missing > 0:
-        ones += range(len(stored), len(stored) + missing)
+        spare += range(len(stored), len(stored) + missing)
         stored = (*stored, *(1,) * missing)
         name = w.reshaped(name, stored)
-    free = iter(ones)
-    order = tuple(next(long) if size != 1 else next(free) for size in shape)
-    return Computed(name, stored, x.dtype, order, tuple(shape))
+    order: list[int] = []
+    for size in shape:
+        order.append((long if size != 1 else ones).pop(0) if size != 1 or ones else _taken(spare, last=not long))
+    return Computed(name, stored, x.dtype, tuple(order), tuple(shape))
+
+
+def _taken(spare: list[int], *, last: bool) -> int:
+    """A spare axis for a new one: after all others the last, so that means of the last axis are put back there."""
+    return spare.pop(-1 if last else 0)
 
 
 def concatenate(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     """Operands one after the other along an axis."""
     axis, (shape, dtype) = op.number("dimension"), type_of(op.results[0])
+    operands = [v for v in operands if v.shape[axis]]
     if all(isinstance(v, Constant) for v in operands):
         return [Constant(np.concatenate([v.array for v in operands if isinstance(v, Constant)], axis))]
     order = order_to_join(operands, len(shape))

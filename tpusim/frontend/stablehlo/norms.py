@@ -3,7 +3,7 @@
 # some functions of the onnx package are only partly annotated:
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -62,23 +62,17 @@ def _without_maximum(g: Graph, name: str, axes: tuple[int, ...]) -> str | None:
 
 def layer_norm(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
     """(x - mean) / sqrt(variance + eps), with the variance as the mean of squares of the distance or of x."""
-    if node.op_type != "Mul":
-        return None
-    for centred, scaled in (node.input, node.input[::-1]):
+    for centred, variance, eps, constants in _over_root(g, node):
         difference = g.maker(centred, "Sub")
         average = g.maker(difference.input[1], "ReduceMean") if difference is not None else None
         if difference is None or average is None or average.input[0] != difference.input[0]:
             continue
         x, axes = str(difference.input[0]), g.axes(average)
-        factors = g.factors(scaled)
-        roots = [f for f in factors if _root_of(g, f) is not None]
-        constants = [f for f in factors if f not in roots]
-        if len(roots) != 1 or any(g.array(f) is None for f in constants):
-            continue
-        variance, eps = _root_of(g, roots[0]) or ("", 0.0)
         rank = len(g.shapes.get(x, ()))
         if not rank or list(axes) != list(range(rank - len(axes), rank)):
             continue
+        positive = g.maker(variance, "Relu")
+        variance = variance if positive is None else str(positive.input[0])
         if not (
             _is_variance(g, variance, centred, axes)
             or _is_fast_variance(g, variance, x, str(difference.input[1]), axes)
@@ -90,17 +84,9 @@ def layer_norm(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
 
 def rms_norm(g: Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
     """X / sqrt(mean of squares + eps)."""
-    if node.op_type != "Mul":
-        return None
-    for x, scaled in (node.input, node.input[::-1]):
-        factors = g.factors(scaled)
-        roots = [f for f in factors if _root_of(g, f) is not None]
-        constants = [f for f in factors if f not in roots]
+    for x, variance, eps, constants in _over_root(g, node):
         rank = len(g.shapes.get(x, ()))
-        if len(roots) != 1 or any(g.array(f) is None for f in constants) or not rank:
-            continue
-        variance, eps = _root_of(g, roots[0]) or ("", 0.0)
-        if _is_variance(g, variance, x, (rank - 1,)):
+        if rank and _is_variance(g, variance, x, (rank - 1,)):
             return _normalised(g, node, "RMSNormalization", x, (rank - 1,), eps, constants)
     return None
 
@@ -149,10 +135,35 @@ def _normalised(
     return in_place(node, kind, [x, weight], axis=-len(inner), epsilon=eps)
 
 
-def _root_of(g: Graph, name: str) -> tuple[str, float] | None:
+def _over_root(g: Graph, node: onnx.NodeProto) -> Iterator[tuple[str, str, float, list[str]]]:
+    """(x, v, eps, constant factors) of x / sqrt(v + eps), as a product or a quotient; each way to read a node."""
+    if node.op_type == "Div" and (under := _root(g, node.input[1])) is not None:
+        yield str(node.input[0]), *under, []
+        factors = g.factors(str(node.input[0]))
+        constants = [f for f in factors if g.array(f) is not None]
+        if len(factors) - len(constants) == 1:
+            yield next(f for f in factors if f not in constants), *under, constants
+    if node.op_type != "Mul":
+        return
+    for x, scaled in (node.input, node.input[::-1]):
+        factors = g.factors(scaled)
+        roots = {f: under for f in factors if (under := _reciprocal_root(g, f)) is not None}
+        constants = [f for f in factors if f not in roots]
+        if len(factors) - len(constants) == 1 and all(g.array(f) is not None for f in constants):
+            yield str(x), *next(iter(roots.values())), constants
+
+
+def _reciprocal_root(g: Graph, name: str) -> tuple[str, float] | None:
     """(v, eps) of 1 / sqrt(v + eps)."""
-    made = g.maker(name, "Reciprocal")
-    root = g.maker(made.input[0], "Sqrt") if made is not None else None
+    made = g.maker(name, "Reciprocal", "Div")
+    if made is None or (made.op_type == "Div" and g.number(made.input[0]) != 1):
+        return None
+    return _root(g, made.input[-1])
+
+
+def _root(g: Graph, name: str) -> tuple[str, float] | None:
+    """(v, eps) of sqrt(v + eps)."""
+    root = g.maker(name, "Sqrt")
     total = g.maker(root.input[0], "Add") if root is not None else None
     if total is None:
         return None
@@ -174,9 +185,8 @@ def _is_variance(g: Graph, name: str, centred: str, axes: tuple[int, ...]) -> bo
 
 
 def _is_fast_variance(g: Graph, name: str, x: str, average: str, axes: tuple[int, ...]) -> bool:
-    """max(0, mean of squares - square of the mean)."""
-    positive = g.maker(name, "Relu")
-    difference = g.maker(positive.input[0] if positive is not None else name, "Sub")
+    """The mean of squares minus the square of the mean."""
+    difference = g.maker(name, "Sub")
     if difference is None:
         return False
     power = g.maker(difference.input[1], "Pow")

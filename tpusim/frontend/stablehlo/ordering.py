@@ -33,17 +33,20 @@ def extreme_place(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     x, places, (axis,) = operands[0], operands[1], op.integers("dimensions")
     types = (x.dtype, places.dtype) * 2
     # value and place of the left and the right operand
-    probes = [_run(w, op, numbers, types) for numbers in ((1, 3, 2, 5), (2, 3, 1, 5), (1, 3, 1, 5))]
-    largest = probes[:2] == [[2, 5], [2, 3]]
-    if not is_along(places, axis) or not (largest or probes[:2] == [[1, 3], [1, 5]]) or probes[2] != [1, 3]:
+    probes = [_run(w, op, numbers, types) for numbers in ((0, 3, 1, 5), (1, 3, 0, 5), (0, 3, 0, 5))]
+    largest = probes == [[1, 5], [1, 3], [0, 3]]
+    if not is_along(places, axis) or not (largest or probes == [[0, 3], [0, 5], [0, 3]]):
         raise UnsupportedError("a reduction of several operands is only read as argmax or argmin along one axis")
     shape, dtype = type_of(op.results[1])
     if isinstance(x, Constant):
         found = (np.argmax if largest else np.argmin)(x.array, axis)
         values = np.take_along_axis(x.array, np.expand_dims(found, axis), axis).squeeze(axis)
         return [Constant(values), Constant(found.astype(dtype))]
-    name = w.node("ArgMax" if largest else "ArgMin", [w.plain(x)], axis=axis, keepdims=0)
-    extreme = w.node("ReduceMax" if largest else "ReduceMin", [w.plain(x), w.indices([axis])], keepdims=0)
+    source = w.cast(w.plain(x), np.dtype(np.float32)) if x.dtype == np.bool_ else w.plain(x)
+    name = w.node("ArgMax" if largest else "ArgMin", [source], axis=axis, keepdims=0)
+    extreme = w.node("ReduceMax" if largest else "ReduceMin", [source, w.indices([axis])], keepdims=0)
+    if x.dtype == np.bool_:
+        extreme = w.cast(extreme, x.dtype)
     return [Computed.plain(extreme, shape, x.dtype), Computed.plain(w.cast(name, dtype), shape, dtype)]
 
 

@@ -253,18 +253,16 @@ def reduce(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
         order = tuple(place for axis, place in enumerate(x.order) if axis not in axes)
         return [replace(x, order=order, shape=shape)]
     repeated = any(x.inner[a] != x.shape[a] for a in axes)
-    layout = order_of([x], len(x.shape))
-    name = w.stored(x, layout, whole=repeated)
-    if x.dtype == np.bool_:
-        name = w.cast(name, np.dtype(np.float32))
-    name = w.node(kind, [name, w.indices(sorted(layout[a] for a in axes))], keepdims=1)
+    if repeated:
+        layout = order_of([x], len(x.shape))
+        x = w.from_axes(w.stored(x, layout, whole=True), np.argsort(layout).tolist(), x.shape, x.dtype)
+    name = w.cast(x.name, np.dtype(np.float32)) if x.dtype == np.bool_ else x.name
+    name = w.node(kind, [name, w.indices(sorted(x.order[a] for a in axes))], keepdims=1)
     if x.dtype == np.bool_:
         name = w.cast(name, x.dtype)
-    stored = [0] * len(layout)
-    for axis, place in enumerate(layout):
-        stored[place] = 1 if axis in axes else x.shape[axis] if repeated else x.inner[axis]
-    kept = tuple(layout[a] for a in range(len(layout)) if a not in axes)
-    return [Computed(name, tuple(stored), dtype, kept, shape)]
+    gone = [x.order[a] for a in axes]
+    stored = tuple(1 if place in gone else size for place, size in enumerate(x.stored))
+    return [Computed(name, stored, dtype, tuple(place for place in x.order if place not in gone), shape)]
 
 
 def reduce_window(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
@@ -275,8 +273,8 @@ def reduce_window(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     if not _begins_neutral(first, body):
         if body not in EXTREMES:
             raise UnsupportedError("a first value that changes nothing is required, as 0 of a sum")
-        pooled = reduce_window(w, op, [x, _neutral(body, x.dtype)])
-        return _combined(w, body, pooled[0], first)  # padding has the first value, too
+        windows = reduce_window(w, op, [x, _neutral(body, x.dtype)])
+        return _combined(w, body, windows[0], first)  # padding has the first value, too
     rank = len(window)
     strides = op.integers("window_strides") or (1,) * rank
     pads = np.array(op.integers("padding") or (0, 0) * rank).reshape(rank, 2)
@@ -291,29 +289,30 @@ def reduce_window(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     others = [axis for axis in range(rank) if axis not in long]
     while len(long) < 2 and len(others) > 2:  # noqa: PLR2004  an image has two axes, and two more
         long = sorted((*long, others.pop(1)))
-    if len(others) != 2 or body not in POOLED:  # noqa: PLR2004  samples and channels
-        raise UnsupportedError(
-            "windows over one to three axes of a tensor with two more are required, of sum, maximum or minimum"
-        )
+    if not 1 <= len(long) <= 3 or body not in POOLED:  # noqa: PLR2004  the axes of an image, and its depth
+        raise UnsupportedError("windows over one to three axes are required, of sum, maximum or minimum")
     axes = [*others, *long]
+
+    def pooled(kind: str, source: str, **more: Any) -> Computed:
+        return _from_image(w, w.node(kind, [source], **options, **more), axes, len(long), shape, dtype)
+
     options: dict[str, Any] = {
         "kernel_shape": [window[a] for a in long], "strides": [strides[a] for a in long],
         "pads": [int(p) for p in (*pads[long, 0], *pads[long, 1])],
     }  # fmt: skip
     if body == "stablehlo.minimum":
-        lowest = w.in_axes(w.together("Neg", [x], x.shape, dtype), axes)
-        pooled = w.from_axes(w.node("MaxPool", [lowest], **options), axes, shape, dtype)
-        return [w.together("Neg", [pooled], shape, dtype)]
-    source = w.in_axes(x, axes)
+        lowest = _as_image(w, w.together("Neg", [x], x.shape, dtype), axes, len(long))
+        return [w.together("Neg", [pooled("MaxPool", lowest)], shape, dtype)]
+    source = _as_image(w, x, axes, len(long))
     if body == "stablehlo.maximum":
-        return [w.from_axes(w.node("MaxPool", [source], **options), axes, shape, dtype)]
-    average = w.from_axes(w.node("AveragePool", [source], **options, count_include_pad=1), axes, shape, dtype)
+        return [pooled("MaxPool", source)]
+    average = pooled("AveragePool", source, count_include_pad=1)
     count = prod(window)
     total = w.together("Mul", [average, Constant(np.broadcast_to(np.asarray(count, dtype), shape))], shape, dtype)
     counts = _windows(
         np.ones([1 if axis in others else x.shape[axis] for axis in range(rank)]), body, (window, strides, pads)
     )
-    w.window_sums[total.name] = Sums(average, source, options, axes, counts)
+    w.window_sums[total.name] = Sums(average, source, options, axes, counts.transpose(axes))
     return [total]
 
 
@@ -323,12 +322,32 @@ def divided(w: Writer, operands: Sequence[Value]) -> Value | None:
     if not isinstance(total, Computed) or total.name not in w.window_sums or not isinstance(count, Constant):
         return None
     sums = w.window_sums[total.name]
-    if (count.array == prod(sums.options["kernel_shape"])).all():
-        return sums.average
-    if not np.array_equal(count.array, np.broadcast_to(sums.counts, total.shape)):
-        return None
-    name = w.node("AveragePool", [sums.source], **sums.options, count_include_pad=0)
-    return w.from_axes(name, sums.axes, total.shape, total.dtype)
+    average = sums.average
+    if not (count.array == prod(sums.options["kernel_shape"])).all():
+        counts = np.broadcast_to(sums.counts, total.stored).transpose(*total.order, *total.spare)
+        if not np.array_equal(count.array, np.broadcast_to(counts.reshape(total.inner), total.shape)):
+            return None
+        name = w.node("AveragePool", [sums.source], **sums.options, count_include_pad=0)
+        average = _from_image(w, name, sums.axes, len(sums.options["strides"]), average.shape, average.dtype)
+    return replace(total, name=average.name)  # the sum may be a view by now, as of another order
+
+
+def _as_image(w: Writer, x: Computed, axes: Sequence[int], long: int) -> str:
+    """A tensor of a value with its axes in an order, of which all but the last `long` are samples and channels."""
+    return _reshaped_image(w, w.in_axes(x, axes), [x.shape[a] for a in axes], long)
+
+
+def _from_image(
+    w: Writer, name: str, axes: Sequence[int], long: int, shape: tuple[int, ...], dtype: np.dtype
+) -> Computed:
+    """The value of a tensor in the form of `_as_image`."""
+    sizes = [shape[a] for a in axes]
+    return w.from_axes(name if len(sizes) == 2 + long else w.reshaped(name, sizes), axes, shape, dtype)
+
+
+def _reshaped_image(w: Writer, name: str, sizes: Sequence[int], long: int) -> str:
+    *samples, channels = [1, 1, *sizes[: len(sizes) - long]]
+    return name if len(sizes) == 2 + long else w.reshaped(name, (prod(samples), channels, *sizes[len(sizes) - long :]))
 
 
 def _windows(array: np.ndarray, body: str, window: tuple[Any, ...]) -> np.ndarray:

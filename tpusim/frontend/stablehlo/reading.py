@@ -19,10 +19,10 @@ from tpusim.errors import ImportModelError, UnsupportedError, first_line, lacks_
 ARTEFACT = b"ML\xefR"
 """The first bytes of MLIR bytecode, and so of a portable artefact."""
 DTYPES: Mapping[str, str] = {
-    "f32": "float32", "f16": "float16", "bf16": "float32", "i1": "bool", "i8": "int8", "i16": "int16", "i32": "int32",
+    "f32": "float32", "f16": "float32", "bf16": "float32", "i1": "bool", "i8": "int8", "i16": "int16", "i32": "int32",
     "i64": "int64", "ui8": "uint8", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64",
 }  # fmt: skip
-"""Element types of StableHLO -> the type with which the network computes; numbers of bf16 are f32 here."""
+"""Element types of StableHLO -> the type with which the network computes; numbers of 16 bits are f32 here."""
 
 
 SKIPPED = re.compile(r"p?jit\(.*\)$")

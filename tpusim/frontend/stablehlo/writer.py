@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,10 @@ OPSET, IR_VERSION = 23, 10
 
 
 class Sums(NamedTuple):
-    """A sum over windows that was written as an AveragePool, with what an average by another divisor needs."""
+    """A sum over windows that was written as an AveragePool, with what an average by another divisor needs.
+
+    axes: of the value, in the order of the sum's tensor. counts: elements of each window, in that order.
+    """
 
     average: Computed
     source: str
@@ -159,9 +163,9 @@ class Writer(GrowingGraph):
     ) -> Computed | None:
         """A node of one computed value and constants that are no longer than it, in the tensor's axes; else None."""
         computed = [v for v in values if isinstance(v, Computed)]
-        if not computed or len({(v.order, v.stored) for v in computed}) > 1 or not computed[0].spare:
+        if not computed or len({(v.order, len(v.stored)) for v in computed}) > 1 or not computed[0].spare:
             return None
-        first = computed[0]
+        first = replace(computed[0], stored=tuple(map(max, *(v.stored for v in computed), computed[0].stored)))
         if any(size not in (1, inner) for v in values for size, inner in zip(inner_of(v), first.inner, strict=True)):
             return None
         names: list[str] = []
@@ -174,6 +178,10 @@ class Writer(GrowingGraph):
             else:
                 names.append(value.name)
         return Computed(self.node(kind, names, **attributes), first.stored, dtype, first.order, shape)
+
+    def equal(self, one: Value, other: Value) -> Value:
+        """Whether two values are equal, element by element."""
+        return self.together("Equal", [one, other], one.shape, np.dtype(np.bool_))
 
     def maker(self, name: str, *kinds: str) -> onnx.NodeProto | None:
         """The node of one of these kinds (of any without kinds) that makes a tensor, None if there is none."""
