@@ -308,6 +308,47 @@ def test_products_and_constants_of_earlier_exporters(tmp_path: Path) -> None:
         np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=1e-5)
 
 
+RESOURCES = """
+module {
+  func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+    %w = stablehlo.constant dense_resource<torch_tensor_2_torch.float32> : tensor<2xf32>
+    %h = stablehlo.constant dense_resource<half> : tensor<2xbf16>
+    %i = stablehlo.constant dense_resource<places> : tensor<2xi64>
+    %f = arith.constant dense<0.5> : tensor<1xf64>
+    %0 = stablehlo.convert %f : (tensor<1xf64>) -> tensor<1xf32>
+    %1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<1xf32>) -> tensor<2xf32>
+    %2 = stablehlo.convert %h : (tensor<2xbf16>) -> tensor<2xf32>
+    %3 = stablehlo.convert %i : (tensor<2xi64>) -> tensor<2xf32>
+    %4 = stablehlo.multiply %x, %w : tensor<2xf32>
+    %5 = stablehlo.add %4, %1 : tensor<2xf32>
+    %6 = stablehlo.multiply %5, %2 : tensor<2xf32>
+    %7 = stablehlo.add %6, %3 : tensor<2xf32>
+    return %7 : tensor<2xf32>
+  }
+}
+{-#
+  dialect_resources: {
+    builtin: {
+      torch_tensor_2_torch.float32: "0x040000000000003F0000A040",
+      half: "0x04000000803F00C0",
+      places: "0x0800000003000000000000000700000000000000"
+    }
+  }
+#-}
+"""
+
+
+def test_constants_at_the_end_of_a_file_are_read_and_those_of_f64(tmp_path: Path) -> None:
+    path = tmp_path / "torch.mlir"
+    path.write_text(RESOURCES)
+    x = array(2)
+    (found,) = results_of(tpusim.load(path), {"arg0": x})
+    np.testing.assert_allclose(found, (x * [0.5, 5] + 0.5) * [1, -2] + [3, 7], rtol=1e-5)
+    path.write_text(RESOURCES.replace("0x04000000803F00C0", "0x04000000803F"))
+    with pytest.raises(UnsupportedError, match=r"dense_resource<half> of bf16, which the file leaves out"):
+        tpusim.load(path)
+
+
 BRANCHES = """
 func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
   %z = stablehlo.abs %x : tensor<2xf32>
@@ -335,7 +376,7 @@ func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
             "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n"
             "  %w = stablehlo.constant dense_resource<__elided__> : tensor<2xf32>\n"
             "  %0 = stablehlo.add %x, %w : tensor<2xf32>\n  return %0 : tensor<2xf32>\n}",
-            "elements in place is required, got dense_resource<__elided__>, which the file leaves out",
+            "elements in the file is required, got dense_resource<__elided__> of f32, which the file leaves out",
         ),
     ],
     ids=["branches", "branches-in-a-call", "elided"],

@@ -5,6 +5,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from onnx import helper
 from tpusim.errors import ImportModelError, UnsupportedError, first_line
 from tpusim.frontend.onnx.model_file import STABLEHLO
 from tpusim.frontend.stablehlo import activations, elements, moves, norms, ordering, places, products, scattering
+from tpusim.frontend.stablehlo.constants import resources
 from tpusim.frontend.stablehlo.graph import Graph
-from tpusim.frontend.stablehlo.reading import Op, functions, instructions, parsed, type_of
+from tpusim.frontend.stablehlo.reading import Op, functions, instructions, parsed, shape_of, type_of
 from tpusim.frontend.stablehlo.values import Computed, Constant, Value
 from tpusim.frontend.stablehlo.writer import IR_VERSION, OPSET, Writer
 from tpusim.host.files import content
@@ -49,6 +51,7 @@ def onnx_of_stablehlo(
     if main is None:
         raise ImportModelError(f"{label}: a function @main is required, got {', '.join(found) or 'none'}")
     walk = Walk(Writer(), found, label)
+    walk.writer.resources = cache(partial(resources, module))
     try:
         block = _only_block(main)
     except UnsupportedError as error:
@@ -106,6 +109,14 @@ def _only_block(function: Any) -> Any:
     return blocks[0]
 
 
+def _computable(value: Any) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and element type of a value that is no constant. Raises UnsupportedError as `type_of`, and for f64."""
+    shape, dtype = type_of(value)
+    if dtype == np.float64:
+        raise UnsupportedError(f"f32, f16, bf16, bools or integers are required, got {value.type}")
+    return shape, dtype
+
+
 class Walk:
     """The conversion of functions and regions; what cannot be converted is collected."""
 
@@ -129,7 +140,7 @@ class Walk:
     def typed(self, value: Any, who: str) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and element type of an argument. Raises UnsupportedError that names it."""
         try:
-            return type_of(value)
+            return _computable(value)
         except UnsupportedError as error:
             raise UnsupportedError(f"{self._label}: {who}: {error}") from error
 
@@ -153,16 +164,24 @@ class Walk:
         try:
             if any(v not in known for v in op.operands):
                 raise UnsupportedError("it reads a value that was not computed")
-            return self._written(op, known, [known[v] for v in op.operands])
+            made = self._written(op, known, [known[v] for v in op.operands])
+            for result, value in zip(op.results, made, strict=True):
+                if isinstance(value, Computed):
+                    _computable(result)
+            return made
         except UnsupportedError as error:
             self._refused.setdefault(f"{op.kind}: {error}", []).append(op.place)
             return [self._stand_in(v) for v in op.results]
 
     def _stand_in(self, value: Any) -> Value:
         try:
-            shape, dtype = type_of(value)
+            shape = shape_of(value)
         except UnsupportedError:
-            shape, dtype = (1,), np.dtype(np.float32)
+            shape = (1,)
+        try:
+            dtype = _computable(value)[1]
+        except UnsupportedError:
+            dtype = np.dtype(np.float32)
         return Computed.plain(self.writer.fresh("refused"), shape, dtype)
 
     def _written(self, op: Op, known: dict[Any, Value], operands: list[Value]) -> list[Value]:

@@ -183,7 +183,7 @@ def constant(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:
     from tpusim.frontend.stablehlo.constants import array_of
 
     shape, dtype = type_of(op.results[0])
-    return [Constant(np.broadcast_to(array_of(op.attribute("value"), dtype), shape))]
+    return [Constant(np.broadcast_to(array_of(op.attribute("value"), dtype, w.resources), shape))]
 
 
 def dimension_size(w: Writer, op: Op, operands: Sequence[Value]) -> list[Value]:

@@ -19,10 +19,11 @@ from tpusim.errors import ImportModelError, UnsupportedError, first_line, lacks_
 ARTEFACT = b"ML\xefR"
 """The first bytes of MLIR bytecode, and so of a portable artefact."""
 DTYPES: Mapping[str, str] = {
-    "f32": "float32", "f16": "float32", "bf16": "float32", "i1": "bool", "i8": "int8", "i16": "int16", "i32": "int32",
-    "i64": "int64", "ui8": "uint8", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64",
+    "f64": "float64", "f32": "float32", "f16": "float32", "bf16": "float32", "i1": "bool", "i8": "int8",
+    "i16": "int16", "i32": "int32", "i64": "int64", "ui8": "uint8", "ui16": "uint16",
+    "ui32": "uint32", "ui64": "uint64",
 }  # fmt: skip
-"""Element types of StableHLO -> the type with which the network computes; numbers of 16 bits are f32 here."""
+"""Element types of StableHLO -> those of the network: numbers of 16 bits become f32; only constants may be f64."""
 
 
 SKIPPED = re.compile(r"p?jit\(.*\)$")
@@ -133,6 +134,14 @@ def functions(module: Any) -> dict[str, Any]:
 
 def type_of(value: Any) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and element type of a value. Raises UnsupportedError for dynamic shapes and types that no op computes."""
+    shape, element = shape_of(value), str(ir.RankedTensorType(value.type).element_type)
+    if element not in DTYPES:
+        raise UnsupportedError(f"f32, f16, bf16, bools or integers are required, got {value.type}")
+    return shape, np.dtype(DTYPES[element])
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The extents of a value. Raises UnsupportedError for those that are not static."""
     kind = str(value.type)
     try:
         ranked = ir.RankedTensorType(value.type)
@@ -142,7 +151,4 @@ def type_of(value: Any) -> tuple[tuple[int, ...], np.dtype]:
         raise UnsupportedError(
             f"static shapes are required, got {kind}; export it with the shapes that it is to run with"
         )
-    element = str(ranked.element_type)
-    if element not in DTYPES:
-        raise UnsupportedError(f"f32, f16, bf16, bools or integers are required, got {kind}")
-    return tuple(ranked.shape), np.dtype(DTYPES[element])
+    return tuple(ranked.shape)

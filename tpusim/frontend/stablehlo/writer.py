@@ -3,7 +3,7 @@
 # some functions of the onnx package are only partly annotated:
 # pyright: reportUnknownMemberType=false
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -43,6 +43,8 @@ class Writer(GrowingGraph):
         self.window_sums: dict[str, Sums] = {}
         self.pieces: dict[str, tuple[int, list[Value]]] = {}
         """Tensor joined by updates -> the axis, and the parts along it."""
+        self.resources: Callable[[], Mapping[str, bytes]] = dict
+        """The bytes of constants that the module has at its end."""
         self.run: Callable[[Any, Sequence[Value]], list[Value]] = lambda block, given: []
         """Executes a block of instructions on values."""
 
