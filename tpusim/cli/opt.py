@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 from xdsl.context import Context
@@ -85,6 +85,11 @@ class OptMain(xDSLOptMain):
         for suffix in ("mlir", *FRONTENDS):
             self.available_frontends[suffix] = parse
 
+    def get_input_stream(self) -> tuple[IO[bytes], str]:
+        """The file that was named, or standard input; the file says what it is, not its suffix."""
+        stream, _ = super().get_input_stream()
+        return stream, "mlir"
+
     def open(self) -> None:
         """Read the module that was named, or import the model; its weights go into the context. Raises TpusimError."""
         if self.args.input_file == "-":
@@ -94,7 +99,7 @@ class OptMain(xDSLOptMain):
             self.read = self.parts[0]
         else:
             self.read = self._named(Path(self.args.input_file)) if self.args.input_file else self._from_stdin()
-        self.args.frontend = "mlir"  # the file says what it is, not its suffix
+        self.args.frontend = "mlir"
         cast("PassContext", self.ctx).weights = self.read.weights.copy()
 
     def _named(self, path: Path) -> Model:

@@ -244,7 +244,7 @@ class LayerGroupAttr(Data[LayerGroupInfo]):
 
         def entry() -> None:
             start = parser.pos
-            key = parser.parse_identifier("#tpu.lg field")
+            key = parser.expect(parser.parse_optional_identifier, "a field of #tpu.lg is expected")
             if key not in known or key in values:
                 parser.raise_error(f"#tpu.lg: unknown or repeated field '{key}', fields are {', '.join(known)}", start)
             parser.parse_punctuation("=")

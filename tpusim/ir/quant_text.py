@@ -48,7 +48,7 @@ def parse_kept(parser: AttrParser, name: str) -> ParametrizedAttribute:
 
 def _storage(parser: AttrParser) -> tuple[IntAttr, IntegerType, IntAttr, IntAttr]:
     """Signedness, storage type and range: `i8`, or `i8<-127:127>`."""
-    start, word = parser.pos, parser.parse_identifier("storage type")
+    start, word = parser.pos, parser.expect(parser.parse_optional_identifier, "a storage type is expected")
     if not re.fullmatch(r"[iu]([1-9]|[12]\d|3[0-2])", word, re.ASCII):
         parser.raise_error("a storage type of 1 to 32 bits such as i8 or u8 is required", start)
     bits, signed = int(word[1:]), word[0] == "i"

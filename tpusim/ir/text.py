@@ -221,7 +221,7 @@ class ModuleParser(Parser):
 
         def key() -> None:
             if self.parse_optional_str_literal() is None:
-                self.parse_identifier("resource key")
+                self.expect(self.parse_optional_identifier, "the key of a resource is expected")
             self.parse_punctuation(":")
 
         def group() -> None:

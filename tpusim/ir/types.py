@@ -183,7 +183,7 @@ class UniformType(ParametrizedAttribute, TypeAttribute):
         axis: Attribute = NoneAttr()
         with parser.in_angle_brackets():
             start = parser.pos
-            word = parser.parse_identifier("storage type")
+            word = parser.expect(parser.parse_optional_identifier, "a storage type is expected")
             if word[:1] not in "iu" or word[1:] not in ("4", "8", "16", "32"):
                 parser.raise_error("quant.uniform requires a storage type such as i8 or u8", start)
             parser.parse_punctuation(":")
