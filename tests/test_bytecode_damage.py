@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DenseIntOrFPElementsAttr, ModuleOp, StringAttr, TensorType, i32
 
 from tpusim.errors import ImportModelError
 from tpusim.ir.bytecode import Bytecode, encode
@@ -174,7 +174,7 @@ CASES = {
     "in attributes and regions of at most 72 levels": file_of(  # each array is decoded before the next that names it
         [entry_of(2), NAME, array_of(*range(3, 300)), varint(7), *[array_of(n) for n in range(3, 300)]]
     ),
-    "at most 134,217,728 bytes are required after shared parts": file_of(
+    "at most 134,217,728 bytes more than the file has are required after shared parts": file_of(
         [entry_of(2), NAME, *[array_of(n, n) for n in range(3, 50)], varint(7)]
     ),
     "does not exist": file_of([entry_of(99), NAME]),
@@ -268,6 +268,15 @@ def test_deep_regions_and_shared_arrays() -> None:
     for _ in range(100):
         module = ModuleOp([module])
     assert "regions in regions of at most 64 levels" in outcome(encode(module))
+
+
+def test_only_what_is_shared_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large constant is read whole; an array that is named fifty times counts fifty times."""
+    monkeypatch.setattr("tpusim.ir.bytecode.entries.MOST", 0)
+    numbers = DenseIntOrFPElementsAttr.from_list(TensorType(i32, [200]), list(range(200)))
+    assert outcome(encode(ModuleOp([], {"x": numbers}))) == "read"
+    array = ArrayAttr([StringAttr("a"), StringAttr("b")])
+    assert "more than the file has" in outcome(encode(ModuleOp([], {"x": ArrayAttr([array] * 50)})))
 
 
 def test_signed_numbers() -> None:

@@ -17,7 +17,7 @@ DEEPEST = 64
 LEVELS = DEEPEST + 8
 """Attributes in attributes and regions, of what such a text stands for; the type in 1 : i8 is one without a bracket."""
 MOST = 1 << 27
-"""Attributes, or bytes of their encodings, of a module after shared ones are written out."""
+"""Attributes of a module after shared ones are written out; of bytecode, bytes beyond those of the file."""
 
 
 class Extent(NamedTuple):

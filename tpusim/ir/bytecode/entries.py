@@ -77,7 +77,7 @@ class Entries:
         self.names, self.strings, self.resources = names, strings, resources
         self._data, self._parse, self._dialects = data, parse, dialects
         self._forms: dict[tuple[str, bool], Forms] = {}
-        self._depth = 0
+        self._depth, self._most = 0, MOST + data.end - data.position
         self.start()
         self._distinct = numbers()
         self.spend = budget.spend
@@ -261,8 +261,8 @@ class Entries:
             self._levels = levels
             if levels + self.regions > LEVELS:
                 self._fail_levels(user)
-        if self._size > MOST:
-            user.fail(f"attributes of at most {MOST:,} bytes are required after shared parts are written out")
+        if self._size > self._most:
+            user.fail(f"at most {MOST:,} bytes more than the file has are required after shared parts are written out")
 
     @staticmethod
     def _fail_levels(user: Cursor) -> NoReturn:
