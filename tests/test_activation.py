@@ -40,7 +40,7 @@ from tpusim.isa import functions
 from tpusim.lowering.lower import Fallback
 from tpusim.ops.activation.slope import channel_slopes
 from tpusim.ops.activation.tpu import TpuActive, TpuLut, work_bytes
-from tpusim.ops.framework.base import FloatRule, TopOp, logical_shape
+from tpusim.ops.framework.base import NARROWEST, FloatRule, TopOp, logical_shape
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.simulator.activation import ACTIVATIONS
 from tpusim.simulator.meanings import function
@@ -330,7 +330,8 @@ def test_float_types_by_function_on_bm1684x() -> None:
     """The BM1684X column of numerics.md 12.2 and 12.3."""
     wide = [op for op in UNARY if op in ("Sigmoid", "Tanh", "Gelu", "Elu", "Mish", "Softplus", "Softsign")]
     wide += ["Sqrt", "Erf", "Reciprocal", "Sin", "Cos"]
-    rules = {op: FloatRule(f16="f32", bf16="f32") for op in wide} | {"HardSigmoid": FloatRule(f16="f32")}
+    rules = {op: FloatRule(f16="f32", bf16="f32") for op in wide}
+    rules |= {"HardSigmoid": FloatRule(f16="f32"), "Abs": NARROWEST}
     for op, (opset, attributes) in UNARY.items():
         (rule,) = (type(o).FLOAT for o in top_ops(one(op, SAMPLE, opset, **attributes)) if op_name(o) == "y")
         assert rules.get(op, FloatRule()) == rule, op

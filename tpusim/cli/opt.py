@@ -20,7 +20,7 @@ from tpusim.errors import ConfigError, ImportModelError
 from tpusim.host.files import replacing
 from tpusim.ir import text
 from tpusim.ir.attrs import op_name
-from tpusim.ir.bytecode import EVERYBODY, MAGIC, RELEASES, Bytecode
+from tpusim.ir.bytecode import EVERYBODY, MAGIC, RELEASES
 from tpusim.ir.content import is_known, is_module
 from tpusim.ir.dialects import open_context, register_dialects
 from tpusim.ir.module import Model, is_weight, load_model, packed_weights, without_weights
@@ -150,6 +150,7 @@ class OptMain(xDSLOptMain):
         """A module as text or bytecode. Raises ImportModelError, and UnicodeDecodeError for what is neither."""
         context = self._open_context()
         if given.startswith(MAGIC):
+            from tpusim.ir.bytecode import Bytecode
             from tpusim.ir.one_file import current_module
 
             return current_module(Bytecode(given, context, STDIN), context)
