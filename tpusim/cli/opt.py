@@ -99,7 +99,6 @@ class OptMain(xDSLOptMain):
             self.read = self.parts[0]
         else:
             self.read = self._named(Path(self.args.input_file)) if self.args.input_file else self._from_stdin()
-        self.args.frontend = "mlir"
         cast("PassContext", self.ctx).weights = self.read.weights.copy()
 
     def _named(self, path: Path) -> Model:

@@ -7,10 +7,10 @@ from tpusim.chips import ChipSpec
 from tpusim.interfaces import Model, Target
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.activation.top import TopGELU
-from tpusim.ops.interfaces import ChipRewrites, KernelLibrary, LocalGen, ProductRules, WindowRules
+from tpusim.ops.interfaces import ChipRewrites, KernelLibrary, LocalGen, ProductRules, RangeRule, Ranges, WindowRules
 from tpusim.ops.pixelnorm import PixelNormBetweenPermutes, TopPixelNorm
 from tpusim.ops.rmsnorm import RMSNormApart, TopRMSNorm
-from tpusim.ops.view import TpuReshape, why_other_view
+from tpusim.ops.view import TopReshape, TopSqueeze, TopUnsqueeze, TpuReshape, ViewTop, why_other_view
 from tpusim.ops.where import TopWhere
 
 SHARED = Target("bm1684 and cv18xx")
@@ -95,3 +95,13 @@ class NoPixelNorm(Model[TopPixelNorm], ChipRewrites):
         """A LayerNorm over the last axis, between Permutes."""
         del chip
         return (PixelNormBetweenPermutes(weights),)
+
+
+@SHARED.attach(TopSqueeze, Ranges)
+@SHARED.attach(TopUnsqueeze, Ranges)
+class ViewsAsReshapes(Model[ViewTop], Ranges):
+    """TPU-MLIR makes a Reshape of the view before ranges are propagated (U-117)."""
+
+    @override
+    def range_rule(self) -> RangeRule:
+        return TopReshape.RANGE

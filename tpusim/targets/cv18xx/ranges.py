@@ -4,9 +4,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from tpusim.interfaces import Model
-from tpusim.ops.interfaces import Range, RangePropagation, RangeRule, Ranges, RangeStep
-from tpusim.ops.view import TopReshape, TopSqueeze, TopUnsqueeze, ViewTop
+from tpusim.ops.interfaces import Range, RangePropagation, RangeStep
 from tpusim.targets.cv18xx.target import TARGET
 
 
@@ -21,13 +19,3 @@ class SymmetricRanges(RangePropagation):
         """The range (-th, th), where th is the larger absolute bound."""
         threshold = max(abs(measured[0]), abs(measured[1]))
         return -threshold, threshold
-
-
-@TARGET.attach(TopSqueeze, Ranges)
-@TARGET.attach(TopUnsqueeze, Ranges)
-class ViewsAsReshapes(Model[ViewTop], Ranges):
-    """TPU-MLIR makes a Reshape of the view before ranges are propagated (U-117)."""
-
-    @override
-    def range_rule(self) -> RangeRule:
-        return TopReshape.RANGE
