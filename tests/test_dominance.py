@@ -43,7 +43,7 @@ def reached(region: Region, without: Block | None = None) -> set[Block]:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_walk_of_random_graphs(seed: int) -> None:
-    """The open blocks are those without which no path from the entry leads to the one that is entered."""
+    """When a block is entered, the open blocks are its dominators: every path from the entry passes them."""
     dice = random.Random(seed)
     count = dice.randrange(1, 14)
     region = graph([[dice.randrange(count) for _ in range(dice.randrange(3))] for _ in range(count)])

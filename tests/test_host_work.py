@@ -106,7 +106,7 @@ def test_code_without_bounds(words: str) -> None:
 
 
 def test_loops_that_count_run() -> None:
-    """Up, down, one in another, and one that writes into an array in each turn."""
+    """A loop that counts up, one down, a nested loop, and a loop that writes into an array in each turn."""
 
     def down(x: Any) -> Any:
         first = (np.int32(9), x)
