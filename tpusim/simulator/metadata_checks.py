@@ -152,10 +152,10 @@ def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
     loads += [active * kernel.tiles + constant for constant in constants]
     if not kernel.on_chip:
         loads, stored = [0], 0
-    if not kernel.body.loads:
-        loads = [0]
-    if (known := kernel.body.kernel_transfers(program.header.chip_spec)) is not None:
+    elif (known := kernel.body.kernel_transfers(program.header.chip_spec)) is not None:
         loads, stored = [known.loaded], known.stored
+    elif not kernel.body.loads:
+        loads = [0]
     if kernel.load_bytes not in loads or kernel.store_bytes != stored or kernel.tiles < 1:
         got = f"{kernel.load_bytes:,} and {kernel.store_bytes:,} in {kernel.tiles} tiles"
         required = f"{loads[0]:,} bytes loaded and {stored:,} stored, in one tile or more,"
