@@ -22,7 +22,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions as fn
 from tpusim.isa.check import check, rules_of
 from tpusim.isa.cycles import command_ns, timed_ns
-from tpusim.isa.functions.picked import Reverse
+from tpusim.isa.functions.picked import Reverse, TopK
 from tpusim.isa.functions.recurrent import Recurrent
 from tpusim.isa.layout import extent
 from tpusim.isa.region import DType, View, itemsize, numpy_dtype
@@ -335,10 +335,10 @@ def test_images_with_inserted_zeros_run_channel_by_channel(network: str) -> None
 def untiled(program: Program) -> list[str]:
     """Calls on global memory without tiles; the host's are no commands of the chip.
 
-    A recurrent layer and a mirrored axis are one kernel with its transfers each, whose time and traffic are its
-    function's.
+    A recurrent layer, a mirrored axis and a sorted one are one kernel with its transfers each, whose time and traffic
+    are its function's.
     """
-    whole = Recurrent, Reverse
+    whole = Recurrent, Reverse, TopK
     calls = [c for c in program.commands if type(c) is isa.GlobalKernel]
     return [c.label for c in calls if not (isinstance(c.body, isa.Fn) and isinstance(c.body.function, whole))]
 
