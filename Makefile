@@ -85,7 +85,7 @@ support: $(VENV)/.test ## measure the support table of every op, chip and mode (
 onnx-coverage: $(VENV)/.test ## run ONNX's backend suites through tpusim.backend (minutes); rewrites docs/onnx_coverage.md
 	PYTHONPATH=tests $(BIN)/python -m onnx_suite
 
-exporters: $(VENV)/.test ## networks as exporters write them, on every kind of chip, beside ONNX Runtime (minutes); rewrites docs/exporters.md
+exporters: $(VENV)/.test ## networks as exporters write them, on every kind of chip, compared with ONNX Runtime (minutes); rewrites docs/exporters.md
 	PYTHONPATH=tests $(BIN)/python -m exporter_matrix
 
 mutation: $(VENV)/.test ## put faults into right command streams, measure which check finds them; rewrites docs/mutation.md
@@ -150,7 +150,7 @@ conformance: $(VENV)/.test ## compare with TPU-MLIR itself (TPUSIM_UPSTREAM: its
 conformance-fuzz: $(VENV)/.test ## random networks through TPU-MLIR and tpusim (TPUSIM_UPSTREAM; N=, SEED=; IDIOMS=1: exporters' idioms in place of them; ARGS=--help)
 	$(BIN)/python -m benchmarks.conformance.fuzz run $(if $(IDIOMS),--idioms) $(if $(N),--n $(N)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-clock: $(VENV)/.test ## cycles, bytes and groups beside recorded profiles of TPU-MLIR; rewrites docs/clock.md
+clock: $(VENV)/.test ## cycles, bytes and groups compared with recorded profiles of TPU-MLIR; rewrites docs/clock.md
 	$(BIN)/python -m benchmarks.conformance.clock
 
 upstream-data: $(VENV)/.test ## record what TPU-MLIR gives for the small networks (TPUSIM_UPSTREAM; ONLY=: names); rewrites tests/upstream/data

@@ -162,7 +162,7 @@ def of_onnx_runtime(name: str) -> float:
 
 HEAD = f"""# Networks as exporters write them
 
-Small networks of our own with the node lists of today's exporters
+Small networks with the node lists of today's exporters
 (tests/exported.py, tests/exported_vision.py); `make exporters` measures them and writes this page. *TOP* is the worst
 cosine of all tensors of the imported module against ONNX Runtime in f32. A cell is the lowest cosine of the network's
 results against ONNX Runtime's in f32 over {TESTS} samples, followed by *exact* if every integer of the local-memory

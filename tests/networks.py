@@ -191,7 +191,7 @@ class Network:
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         model = to_canonical(import_onnx(proto, name="net"))
         entries = {t.name: Entry(t.limit, -t.limit * self.below if t.signed else 0.0, t.limit) for t in self.tensors}
-        for op in model.ops:  # the canonical form has relus of its own
+        for op in model.ops:  # canonicalization adds relus
             made, moved, _ = op_name(op).partition(MOVED_AHEAD)
             if moved:
                 entries[op_name(op)] = Entry(entries[made].threshold, 0.0, entries[made].threshold)

@@ -70,7 +70,7 @@ def lowered(step: float, config: LoweringConfig) -> Model:
     ("chip", "mode"), [("bm1684x", "F16"), ("bm1688", "BF16"), ("bm1684", "F32"), ("cv183x", "BF16")]
 )
 def test_the_tensor_table_agrees_with_the_commands(step: float, chip: str, mode: str) -> None:
-    """A table with a step that the command's number is not the rounding of is refused, the right one is accepted."""
+    """A table is refused unless the command's number is the rounding of its step."""
     program = to_program(lowered(step, LoweringConfig(chip, "int8", qtable=f"n:{mode}")), "off")
     bodies = [c.body if isinstance(c, GlobalKernel) else c for c in program.commands]
     assert sum(isinstance(body, Quantize | Dequantize) for body in bodies) >= 3
@@ -84,7 +84,7 @@ def test_the_tensor_table_agrees_with_the_commands(step: float, chip: str, mode:
 
 
 def accepted(program: Program, name: str, scale: float) -> bool:
-    """Whether a program is that says another scale of a tensor."""
+    """Whether a program is accepted whose table says another scale of a tensor."""
     others = tuple(structs.replace(t, scale=scale) if t.name == name else t for t in program.tensors)
     try:
         Simulator(structs.replace(program, tensors=others))

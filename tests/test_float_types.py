@@ -39,7 +39,7 @@ INT8_F32 = {
     "Conv": "dynamic filter", "Deconv": "dynamic filter", "Div": "", "GroupNorm": "", "InstanceNorm": "", "LRN": "",
     "Compare": "unequal scales",
     "Where": "unequal scales, as Compare", "Arg": "", "CumSum": "", "Mod": "", "TopK": "", "Nms": "", "Pow3": "",
-    "Tan": "", "Arccos": "", "Arctanh": "", "Arcsin": "", "Arctan": "", "Trunc": "", "GRU": "",
+    "Tan": "", "Arccos": "", "Arctanh": "", "Arcsin": "", "Arctan": "", "Trunc": "", "GRU": "", "Reverse": "",
 }  # fmt: skip
 """12.1, rows F32 and F32 (BF16c), 9.6 for AvgPool; every other fallback is F16."""
 
@@ -75,9 +75,11 @@ F16_F32 = frozenset(
         "Sqrt",
         "GRU",
         "LSTM",
+        "Reverse",
+        "PixelNorm",
     ]
 )
-"""12.2, rows F32 and F32 (BF16c)."""
+"""12.2, rows F32 and F32 (BF16c); PixelNorm because no range bounds its sum of squares here (11.2)."""
 F16_CHIPS = {
     "GELU": BM1688, "SiLU": ("bm1690",), "HardSigmoid": BM1688, "Erf": BM1688, "Div": BM1688
 }  # fmt: skip
@@ -113,6 +115,7 @@ BF16_F32 = frozenset(
         "Reciprocal",
         "Softplus",
         "GRU",
+        "Reverse",
     ]
 )
 """12.3, rows F32 and F32 unless CV184X/SGTPUV8."""

@@ -204,6 +204,17 @@ def test_a_pass_that_leaves_an_invalid_module_is_named():
         PassManager([Breaks()]).run(import_onnx(DIGITS / "digits.onnx"))
 
 
+def test_a_pass_that_returns_no_module_is_named():
+    class Forgetful(Canonicalize):
+        name = "forgetful"
+
+        def rewrite(self, model: Any, ctx: PassContext) -> Any:
+            return None
+
+    with pytest.raises(ConfigError, match=r"pass forgetful: a Model is required of its rewrite, got None"):
+        PassManager(Forgetful()).run(import_onnx(DIGITS / "digits.onnx"))
+
+
 # --- the program of a run
 
 

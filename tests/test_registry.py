@@ -346,7 +346,7 @@ def test_a_wrong_front_end_is_refused_for_its_files_alone(install: Install, tmp_
         front_end(Path("m.broken"))
 
 
-def test_a_wrong_pass_is_refused_when_a_pipeline_names_it(install: Install) -> None:
+def test_a_wrong_pass_or_pipeline_is_refused_when_a_pipeline_names_it(install: Install) -> None:
     install("acme", "tpusim.passes", odd="acme_ops:number", broken="broken_ops:Broken", other="acme_ops:Same")
     assert parse_pipeline("canonicalize")
     for name, says in (
@@ -357,6 +357,9 @@ def test_a_wrong_pass_is_refused_when_a_pipeline_names_it(install: Install) -> N
         with pytest.raises(ConfigError, match=f"pass '{name}': ") as error:
             parse_pipeline(name)
         assert says in str(error.value)
+    install("line", "tpusim.pipelines", line="acme_ops:number")
+    with pytest.raises(ConfigError, match=r"pipeline 'line': a tpusim.passes.Pipeline is required, got 3"):
+        parse_pipeline("line{mode=f32}")
 
 
 def test_chips_of_packages(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,6 @@ and exits 1; everything that is not a `TpusimError` is a defect of tpusim itself
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from difflib import get_close_matches
-
-from tpusim.host.labels import one_line
 
 _VOICE = {"options": False}
 """Who reads the messages: whoever typed options, or whoever wrote a call."""
@@ -47,6 +44,8 @@ class TpusimError(Exception):
 
     def __str__(self) -> str:
         """The lines of the message."""
+        from tpusim.host.labels import one_line
+
         return "\n".join(one_line(str(line)) for line in self.args)
 
 
@@ -94,6 +93,8 @@ def first_line(error: Exception) -> str:
 
 def meant(word: str, names: Iterable[str]) -> str:
     """`; did you mean NAME?` for a word that resembles names, else nothing; for the end of a message."""
+    from difflib import get_close_matches
+
     known = {name.lower().lstrip("-"): name for name in names if name}
     found = [known[name] for name in get_close_matches(word.lower().lstrip("-"), known, n=3, cutoff=0.65)]
     return f"; did you mean {' or '.join(found)}?" if found else ""

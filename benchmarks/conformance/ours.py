@@ -99,7 +99,7 @@ class Network:
         return self.shared.theirs
 
     def take_table(self, theirs: str, top: Files, *, complete: bool) -> None:
-        """Use a table that upstream measured; if it lacks tensors of ours, lines of our own fill it up."""
+        """Use a table that upstream measured; if it lacks tensors of ours, lines that we measured are added."""
         own = "" if complete else table_text(self._measured())
         self.shared = Shared(theirs, own, tuple(computing(read(top.text("m.mlir")))))
 
@@ -138,7 +138,7 @@ class Network:
 class Shared:
     """A table of both sides. theirs, own: its lines by upstream's and by our names; top: upstream's canonical ops.
 
-    Without own lines, theirs is complete by our names too.
+    Without lines of ours, theirs is complete by our names too.
     """
 
     theirs: str

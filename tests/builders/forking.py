@@ -40,7 +40,7 @@ class Serial(Executor):
 
 
 class Forks(Points):
-    """At every call a forked process raises; `out` is put back as it was. folders: different ones after a fault."""
+    """At every call a forked process raises; then `out` is restored. folders: gets every `out` that faults leave."""
 
     def __init__(self, error: type[BaseException], out: Path, folders: Path) -> None:
         super().__init__(0, error)

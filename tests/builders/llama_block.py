@@ -70,7 +70,7 @@ def llama_block(
     """A prefill of `rows` tokens, or with a history a continuation of it.
 
     repeat_late: heads of keys are repeated after the Transpose of heads, else before. seed: of the weights. mask: an
-    input; without it a prefill has a triangle of its own, and a continuation sees its whole history. fault: one of
+    input; without it a prefill masks a triangle, and a continuation sees its whole history. fault: one of
     `FAULTS`, something that a net must not do.
     """
     net, weights, keys = _Graph(), block_weights(sizes, seed), rows + history

@@ -39,7 +39,7 @@ PROOFS = {
     "order": "every two commands that touch a common byte, one writing, are ordered as before (happens-before)",
     "bytes": "every operand covers the same bytes, element by element",
     "window": "every window meets the same rows, columns and padding, and what differs has no part in the result",
-    "operands": "a commutative operation has its operands exchanged, or 0 is added to what was copied",
+    "operands": "operands of a commutative operation are exchanged, or a copy became an op with 0 that keeps values",
     "coefficient": "the changed coefficient has no part in any product: it pads a packed filter",
     "thresholds": "accumulator to result is a rising step function per channel; both versions step at the same values "
     "inside the interval that the weights and the type of the input allow",
@@ -177,11 +177,11 @@ def same_operands(one: Any, other: Any, fields: list[str]) -> bool:
 
 
 def nothing_added(one: Any, other: Any, fields: list[str]) -> bool:
-    """A copy that became a difference to 0, or a sum with it before a relu, which takes the sign of a zero."""
+    """A copy that became a difference to 0; before a relu, which takes the sign of a zero, also a sum or maximum."""
     if not isinstance(one, Arith) or set(fields) != {"kind"} or isinstance(one.b, View) or one.b != 0:
         return False
     kinds = {one.kind, other.kind}
-    return kinds == {"copy", "sub"} or (kinds == {"copy", "add"} and one.relu)
+    return kinds == {"copy", "sub"} or (one.relu and kinds <= {"copy", "sub", "add", "max"})
 
 
 # ---------------------------------------------------------------------------------------------------------- values

@@ -1,4 +1,4 @@
-"""Small networks of our own, one per op family and kind of block, to compare tpusim with the real compiler.
+"""Small networks, one per op family and kind of block, to compare tpusim with the real compiler.
 
 Each is a few kilobytes with seeded weights; families feed their variants from the network's inputs side by side, so
 that one difference does not spread to the next variant. `build` gives the same bytes on every machine.

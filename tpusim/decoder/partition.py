@@ -1,4 +1,4 @@
-"""In which blocks a token's keys are added up, and so when two ways to a token must agree in every bit.
+"""The blocks in which a token's keys are added up, which decide whether two ways to a token agree in every bit.
 
 Attention goes through the keys block by block: a block's maximum rescales what came before, and probabilities are
 rounded by the maximum so far. So two ways give the same bits if they add up the same keys in the same blocks; otherwise

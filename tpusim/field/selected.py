@@ -1,6 +1,6 @@
 """Functions of several elements, in the words that commands and ops share: relations, selections, places.
 
-Each is uninterpreted but for what its parameters and the numbers of places say. Operands are elements.
+Each is an uninterpreted function; only its parameters and the numbers of places have a meaning. Operands are elements.
 """
 
 from collections.abc import Sequence

@@ -65,7 +65,7 @@ class Workers:
 
 
 class _Kept(Executor):
-    """An executor that lasts when a crew has no more units. kept: the list of it, empty once it has ended."""
+    """An executor that outlives the crews that use it. kept: a list of this executor, empty once it has ended."""
 
     def __init__(self, kept: list[Executor]) -> None:
         self._kept, (self._executor,) = kept, kept

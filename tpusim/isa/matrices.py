@@ -11,7 +11,7 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.layout import align, ceil_div
 
 _F32_BYTES = 4
-_RUN_CYCLES = 4.2
+_RUN_CYCLES = 4.4
 """Cycles that the library counts for the load of one lane's columns of a row (F-09)."""
 _LEAST, _MOST = 8, 64
 """Fewest columns of the left matrix in a lane if a row of the right matrix fits the lanes once at the least width; and
@@ -29,7 +29,7 @@ def lane_columns(rows: int, columns: int, chip: ChipSpec) -> LaneColumns:
     """The columns for a product of `rows` by `columns`: as wide as it takes no longer than loading the right matrix."""
     vector = chip.eu_elements(_F32_BYTES)
     most = min(_MOST, align(columns, vector))
-    slower = (w for w in _widths(vector) if rows * ceil_div(w, vector) > _runs(columns, w, chip) * _RUN_CYCLES)
+    slower = (w for w in _widths(vector) if rows * ceil_div(w, vector) > min(columns / w, chip.lanes) * _RUN_CYCLES)
     right = min(next(slower), most)
     few = right == vector and columns <= vector * chip.lanes
     return LaneColumns(max(vector, _LEAST) if few else vector, right)
@@ -37,11 +37,6 @@ def lane_columns(rows: int, columns: int, chip: ChipSpec) -> LaneColumns:
 
 def _widths(vector: int) -> Iterator[int]:
     return count(vector, vector)
-
-
-def _runs(columns: int, width: int, chip: ChipSpec) -> int:
-    """Number of lanes that one pass of a row uses."""
-    return min(ceil_div(columns, width), chip.lanes)
 
 
 def row_steps(columns: int, width: int, chip: ChipSpec) -> int:

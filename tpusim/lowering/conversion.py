@@ -67,7 +67,7 @@ class Conversion:
         if not self._integers:
             self.top.require_state("TOP_F32", "TOP_CALIBRATED", stage="lower")
             return
-        self.top.require_state("TOP_CALIBRATED", stage="lower")
+        self.top.require_state("TOP_CALIBRATED", stage=f"mode {usual} on {self.chip.name}")
         keep_ranges(self.top, self.chip)
         masked = {op: why for op, why in masks(self.top).items() if self._may_mark(op)}
         if Quirk.MASKS_IN_INTEGERS not in self.config.quirks_off:

@@ -317,8 +317,8 @@ class Lowering:
     def quant(self, value: SSAValue) -> QuantParams | None:
         """Scale and zero point from the calibrated range (numerics.md 2.2); None if uncalibrated or degenerate.
 
-        A bool has a step of 1. One that is computed in float has its calibrated range, as its cast to bytes has, and
-        with zero points a quirk uses that for every bool.
+        A bool has a step of 1. A bool that is computed in float has its calibrated range, as its cast to bytes has.
+        With zero points a quirk uses the calibrated range of every bool.
         """
         found, is_bool = calibrated_range(value), holds(value) == "bool"
         ranged = self._config.asymmetric and self.reproduces(Quirk.ASYMMETRIC_BOOLS)
@@ -593,7 +593,7 @@ def _with_parts(listed: Mapping[TopOp, NumberFormat]) -> dict[TopOp, NumberForma
 
 
 def named_ops(model: Model, table: Mapping[str, NumberFormat]) -> dict[TopOp, str]:
-    """The name in a quantisation table that means each op; without the ops that none means."""
+    """Op -> its name in a quantisation table; without the ops that the table does not name."""
     return names_in((op for op in model.ops if isinstance(op, TopOp)), table)
 
 

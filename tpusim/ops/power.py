@@ -99,7 +99,7 @@ class Mod(Pair):
 class TpuMod(Mod, MacroTpu):
     """`tpu.Mod`: the remainder of a division. TPU-MLIR lowers `top.Mod` to x - y * Floor(x / y).
 
-    That has the sign of the divisor, also where `fmod` asks for that of the dividend.
+    That has the sign of the divisor, also where `fmod` asks for the sign of the dividend.
     """
 
     name = "tpu.Mod"

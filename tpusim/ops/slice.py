@@ -55,7 +55,7 @@ Cut = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 TO_THE_END = (1 << 63) - 1
-"""An end in TPU-MLIR's modules that is that of the axis."""
+"""The end by which TPU-MLIR's modules state that a slice ends where its axis ends."""
 
 
 def _end_of(end: int, rest: range, taken: int) -> int:

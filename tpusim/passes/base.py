@@ -60,7 +60,9 @@ class Pass(ModulePass):
             self._apply_for(ctx, op)
             return
         with nullcontext() if self.composite else trusted():  # the manager verifies what a pass leaves
-            result = self.rewrite(ctx.model(op), ctx)
+            result: Any = self.rewrite(ctx.model(op), ctx)
+        if not isinstance(result, Model):
+            raise ConfigError(f"pass {self.name}: a Model is required of its rewrite, got {result!r}")
         ctx.weights = result.weights
         if result.module is not op:
             _move(result.module, op)

@@ -50,8 +50,8 @@ Moves = Callable[[Model], Iterator[Pins]]
 def divide(model: Model, config: LayerGroupConfig, costs: Costs | None = None) -> Model:
     """A copy of the module with its layer groups, as `group_layers`; with opt "best" the quickest of all.
 
-    Of equal ones it is the first, strategy 2's, so that "best" never takes longer. Raises as `group_layers`. costs: as
-    there; not used by "best", which groups by several configurations.
+    Of equally quick ones the first counts, which is that of strategy 2, so that "best" never takes longer. Errors and
+    `costs` are those of `group_layers`; "best" uses no costs, because it groups by several configurations.
     """
     if config.opt != ON_THE_CLOCK:
         return group_layers(model, config, costs)
@@ -81,9 +81,10 @@ def _reordered(model: Model, grouped: Model, chosen: LayerGroupConfig) -> tuple[
 
 
 def candidates(config: LayerGroupConfig) -> Iterator[LayerGroupConfig]:
-    """What "best" chooses from: strategy 2; with wide rows also with searched sections, not in place, and greedily.
+    """The configurations that "best" chooses from: strategy 2, and four with wide rows.
 
-    Rows stay as they are where the options say so.
+    Those are strategy 2, also with searched sections and not in place, and strategy 1. Rows are not widened if the
+    options forbid to combine them.
     """
     yield replace(config, opt="2")
     wide = replace(config, opt="2", everywhere=True, wide_rows=config.wide_rows or config.timestep_combine)
@@ -129,7 +130,7 @@ def _improved(model: Model, grouped: Model, config: LayerGroupConfig, moves: Mov
 
 
 def _beyond(forced: Pins, pins: Pins, model: Model) -> Pins:
-    """What is forced, and of the pins those that have no op of it."""
+    """The forced groups, and the pins that share no op with them."""
     at = {op_name(op): i for i, op in enumerate(op for op in model.ops if isinstance(op, TpuOp))}
     spans = [range(at[item.first], at[item.last] + 1) for item in forced if item.first in at and item.last in at]
     taken = {i for span in spans for i in span} | {at[name] for item in forced for name in item.ops if name in at}
@@ -167,7 +168,7 @@ def _names(view: GroupView | GlobalView) -> list[str]:
 def _joined(grouped: Model) -> Iterator[Pins]:
     """All groups pinned as they are, except that one of the longest is joined with the op or group before or after it.
 
-    With the sections that are found first, and with as many along h as the finer of both has, once and twice.
+    The joined group has the first sections that work, or along h as many as the finer of both has, or twice as many.
     """
     found, longest = list(views(grouped)), _longest(grouped)
     for left, right in pairwise(found):

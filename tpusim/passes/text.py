@@ -88,7 +88,10 @@ def _made(name: str, text: str, where: str) -> Pass:
     if len(options) < len(listed):
         raise ConfigError(f"pipeline '{where}': each option once is required, got {' '.join(key for key, _ in listed)}")
     if name in PIPELINES:
-        return _with_options(PIPELINES.get(name), options, name)
+        pipeline: Any = PIPELINES.get(name)
+        if not isinstance(pipeline, Pipeline):
+            raise ConfigError(f"pipeline '{name}': a tpusim.passes.Pipeline is required, got {pipeline!r}")
+        return _with_options(pipeline, options, name)
     if name not in PASSES and (foreign := foreign_pass(name, where)) is not None:
         return foreign
     if name not in PASSES:

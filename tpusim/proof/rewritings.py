@@ -1,7 +1,8 @@
 """Rewritings of modules by proof: which keep every expression for all inputs, and which change one.
 
 A pattern or pass that keeps numbers may still compute them in another way: constants are folded, products are scaled in
-another order. Such a one is named with the first tensor that is another expression; the sample of `numbers` judges it.
+another order. Such a rewriting is named with the first tensor whose expression it changed; the sample of `numbers`
+judges it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,8 +21,9 @@ from tpusim.proof.unplaced import UnplacedProof
 class ExpressionsChanged(Instrument):
     """Compares the expressions of a module before and after every pattern and pass that keeps numbers.
 
-    Tensors are compared by name, and where a name is new, by the framework's tensor that it equals. proven: rewritings
-    that keep all of them, of so many that were compared; others: rewriting -> the first tensor that is another one.
+    Tensors are compared by name, and where a name is new, by the framework's tensor that it equals. compared: number
+    of rewritings; proven: the number of those that changed no expression; others: rewriting -> the first tensor whose
+    expression it changed.
     """
 
     watches_patterns = True
@@ -48,7 +50,7 @@ class ExpressionsChanged(Instrument):
 
     @override
     def report(self) -> Iterator[str]:
-        """What was proven, and the rewritings after which a tensor is another expression."""
+        """What was proven, and the rewritings that changed an expression."""
         if self.compared:
             yield f"verify-passes: {self.proven} of {self.compared} patterns and passes are proven for all inputs"
         if self.others:
@@ -75,7 +77,7 @@ def _expressions(model: Model) -> Mapping[str, Elements]:
 
 
 def _first_other(before: Mapping[str, Elements], after: Mapping[str, Elements]) -> str:
-    """The first tensor, in the order of the later module, that is another expression; empty if all are the same.
+    """The first tensor of the later module whose expression differs; empty if all are the same.
 
     Without a tensor of both modules nothing is proven, and the first tensor is named.
     """

@@ -1,7 +1,7 @@
 """The flat levels of a network: its framework, the top and the tpu module, for one sample and over several.
 
-A verdict is by several samples (interface.md DI-12): of the first all tensors are compared as in U-92, of all of
-them the similarity of every tensor is measured. One sample is in memory at a time.
+A verdict rests on several samples (interface.md DI-12). All tensors of the first one are compared as in U-92; the
+similarity of every tensor is measured over all of them. One sample is in memory at a time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -71,7 +71,7 @@ def tpu_level(a: Artefacts) -> dict[str, Tensors]:
 
 
 class _Pair(NamedTuple):
-    """Two levels to compare. decides: whether the run's verdict is by it."""
+    """Two levels to compare. decides: whether the run's verdict depends on it."""
 
     target: str
     reference: str

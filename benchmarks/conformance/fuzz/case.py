@@ -1,4 +1,4 @@
-"""A case: one network of our own with its samples, and the cells in which it is compared."""
+"""A case: one drawn network with its samples, and the cells in which it is compared."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class Judge:
 
     @cached_property
     def _of_table(self) -> tuple[Finding, ...]:
-        """Whether the real table fits our module; where it does not, our own lines fill it up."""
+        """Whether the real table fits our module; otherwise lines that we measured are added."""
         text, model = self.table.text("cali_table"), self.network.canonical
         table = parse_table(text)
         ops = [op for op in model.ops if isinstance(op, TopOp)]

@@ -31,7 +31,7 @@ LOG = logging.getLogger(__name__)
 PASSED_ON = frozenset({"Identity", "Dropout"})
 """Nodes that TPU-MLIR removes before it looks for sequences."""
 CLOSE = 1e-4
-"""How far a constant that TPU-MLIR does not compare may be from the one of the function."""
+"""Largest difference from the function's constant of a constant that TPU-MLIR does not compare."""
 
 
 class Result(NamedTuple):
@@ -222,7 +222,7 @@ class _Rewriting:
         return self._nodes if changed else None
 
     def _replace(self, idiom: Idiom) -> bool:
-        """Put a node in place of each occurrence of a sequence; whether there was any."""
+        """Put a node in place of each occurrence of a sequence; return whether there was one."""
         found = [match for match in self._matches(idiom) if self._is_closed(match)]
         for match in found:
             made = self._made(idiom, match)
@@ -263,7 +263,7 @@ class _Rewriting:
         return self._fixed.issuperset(node.output)
 
     def _continues(self, idiom: Idiom, match: Match, node: onnx.NodeProto) -> bool:
-        """Whether a node is the next of a sequence; the match has it then."""
+        """Whether a node continues a sequence; then it is added to the match."""
         step = idiom.steps[len(match.nodes)]
         if node.op_type != step.op_type or node.domain not in DEFAULT_DOMAINS:
             return False
@@ -302,7 +302,7 @@ class _Rewriting:
         return {"axes": axes, "keepdims": bool(given.get("keepdims", 1))}
 
     def _fits(self, match: Match, step: Step, operands: Sequence[str | np.ndarray]) -> bool:
-        """Whether operands are those of a step; the match has their names then."""
+        """Whether operands are those of a step; then their names are added to the match."""
         tensors, numbers = dict(match.tensors), dict(match.numbers)
         for operand, wanted in zip(operands, step.operands, strict=True):
             if isinstance(wanted, Result):
@@ -375,7 +375,8 @@ def _is_constant(constant: np.ndarray, wanted: Operand) -> bool:
 def _weights_fit(match: Match) -> bool:
     """Whether weight and bias have at most the axes of the norm, apart from leading ones of length 1.
 
-    Those of axis 1 have one axis longer than 1; that it is the channels', the mapper sees, which knows the rank.
+    For a norm over axis 1 they have one axis longer than 1. The mapper, which knows the rank, checks that this is the
+    axis of channels.
     """
     axes = len(match.axes[0]) if match.axes else 0
     shapes = [match.numbers[name].shape for name in ("gamma", "beta") if name in match.numbers]

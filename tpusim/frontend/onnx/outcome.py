@@ -10,7 +10,7 @@ from tpusim.ir.module import Model
 
 How = Literal["passed on", "folded", "merged", "mapped", "decomposed", "function body", "refused", "after a refusal"]
 """passed on: the result is the input (Identity); folded: computed at import; merged: an earlier node does the same;
-mapped: read as a top op; decomposed: as other ONNX ops; function body: as those that ONNX defines it by."""
+mapped: read as a top op; decomposed: read as other ONNX ops; function body: read as the ops of its ONNX definition."""
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,8 @@ OF_ONE_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "MatMu
 class Reader(Known):
     """Reads nodes in order; raises for a node that cannot be imported.
 
-    A node has up to three ways: its mapper, its decomposition, ONNX's function body. A way that fails is undone before
-    the next is tried. `_wanted` are tensors that a failed way needed to be constant.
+    A node is read by its mapper, its decomposition or ONNX's function body. What fails is undone before the next is
+    tried. `_wanted` are tensors that one of these needed to be constant.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Reader(Known):
         return True
 
     def _require_room(self, made: Iterable[np.ndarray]) -> None:
-        """Raise ImportModelError if constants that were computed take too much memory, each made of the last."""
+        """Raise ImportModelError if all constants that were computed so far take too much memory."""
         self._computed_bytes += sum(array.nbytes for array in made)
         most = max(MOST_COMPUTED, GROWTH * weight_bytes(self._proto.graph))
         if self._computed_bytes > most:

@@ -66,7 +66,7 @@ def _targets(shape: tuple[int, ...], indices: np.ndarray, updates: tuple[int, ..
 
 
 def _at_known(w: Writer, x: Value, updates: Value, targets: np.ndarray, kind: str) -> Value:
-    """The tensor, and where an update is the update, by a mask and a Gather of known places."""
+    """The tensor with the updates at their places, by a mask and a Gather of known places."""
     taken = targets.reshape(-1)
     inside = np.flatnonzero(taken >= 0)
     if kind and np.unique(taken[inside]).size != inside.size:

@@ -37,15 +37,16 @@ class _Undecoded:
 
 IN_PROGRESS = _Undecoded()
 LEAF = Extent(1, 0)
-"""Of an attribute with no others in it; what names it has its bytes."""
+"""The extent of an attribute that contains no others; its bytes are those of the index that refers to it."""
 
 
 @dataclass
 class _Kind:
     """The attributes, or the types, of a file: tables that take few bytes for each.
 
-    begin: where the encodings begin, with the end of the last. flags: CUSTOM and BUILTIN. dialects, from_: the dialect
-    of the entries from an id on. values: by id, what was decoded. nested: of those with others in them, the extent.
+    begin: the places where the encodings begin, and the end of the last. flags: CUSTOM and BUILTIN of each. dialects,
+    from_: entries from the id `from_[i]` on are of `dialects[i]`. values: id -> decoded attribute. nested: id -> extent
+    of an attribute that contains others.
     """
 
     what: str
@@ -254,7 +255,7 @@ class Entries:
         return cast("Attribute", found)
 
     def _meet(self, part: Extent, user: Cursor) -> None:
-        """Count what stands in the attribute, or the module, that is read. Fails beyond what nests or fits."""
+        """Count a part of the attribute or module that is read. Fails if it is nested too deeply or too large."""
         levels, size = part
         self._size += size
         if levels > self._levels:

@@ -7,7 +7,7 @@ from tpusim.ir.bytecode.cursor import Cursor
 ATTRIBUTES, RESULTS, OPERANDS, SUCCESSORS, REGIONS, USE_LISTS, PROPERTIES = 1, 2, 4, 8, 16, 32, 64
 """Bits of an op's mask: which of its parts follow."""
 Order = tuple[int, bool, list[int]]
-"""A use-list order: number of the result or argument, whether by pairs, and the numbers."""
+"""A use-list order: (number of the result or argument, whether its indices are pairs, the indices)."""
 EMPTY: tuple[int, ...] = ()
 
 
@@ -63,7 +63,7 @@ def read_orders(cursor: Cursor, values: int) -> list[Order]:
 
 
 def _ordered(cursor: Cursor) -> bool:
-    """Whether use-list orders of arguments follow: MLIR writes the bit that says so of an op."""
+    """Whether use-list orders of arguments follow: MLIR writes the bit that has this meaning in the mask of an op."""
     found = cursor.byte()
     if found not in (0, 1, USE_LISTS):
         cursor.fail(f"0, or {USE_LISTS} before use-list orders of arguments, is required, got {found}")

@@ -18,7 +18,7 @@ BLOB, BOOL, TEXT = range(3)
 
 @dataclass(frozen=True, eq=False)
 class Blob:
-    """Bytes, read as a view of the file, and what their place in a file is a multiple of (0: as the writer likes)."""
+    """Bytes, read as a view of the file. alignment: their place in a file is a multiple of it (0: any place)."""
 
     data: memoryview | np.ndarray | bytes
     alignment: int = 0

@@ -39,7 +39,7 @@ def plugged(
 
 
 def _is_global(item: Any) -> bool:
-    """Whether it is an op with a reason."""
+    """Whether an item is a global layer: an op, and the reason why it is in no group."""
     match item:
         case (TpuOp(), str()):
             return True

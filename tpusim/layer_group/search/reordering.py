@@ -22,9 +22,10 @@ FEW = 6
 def orders(model: Model) -> Iterator[Model]:
     """Copies of the module with its ops in other orders, none twice; a chain has none.
 
-    All orders, if a short module has few. Else four: depth first from the results, by the first and by the last operand
-    first (a branch ends before the next begins); breadth first (branches advance together); and always choosing, among
-    the ops with complete operands, the op that leaves the fewest bytes alive.
+    If a short module has few orders, these are all of them. Otherwise there are four: two go depth first from the
+    results, from the first operand or from the last one (a branch ends before the next begins); one goes breadth first
+    (branches advance together); and one always takes, of the ops whose operands are complete, the op that leaves the
+    fewest bytes alive.
     """
     graph = _Graph.of(model)
     usual = tuple(range(len(graph.needs)))

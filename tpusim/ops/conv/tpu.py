@@ -515,7 +515,7 @@ class TpuConv2D(PackedConvTpu, KernelConstants, ChannelOrder, LaneCopies, Macs, 
 _MERGED = (), (0,), (1,), (0, 1)
 """The axes of the kernel in the channels, by the lowest bits of `use_3ic_optimize`."""
 ALL_AXES, ON_CHIP, EXTRA = 3, 0x10, 0x20
-"""Bits of `use_3ic_optimize`: the axes; the copies over lanes are made on the chip; of another copy of the image."""
+"""Bits of `use_3ic_optimize`: the axes; whether the chip copies over lanes; whether it copies the image before."""
 _EVEN_CHANNELS = 4
 """`use_3ic_optimize` on chips that read two channels at once: zeros make their number even."""
 _REQUANTS = {"": "multiply_shift", "MultiplierShift": "multiply_shift", "OnlyShift": "only_shift", "QDM": "qdm"}

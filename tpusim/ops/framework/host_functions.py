@@ -78,8 +78,8 @@ def layer_operands(op: Operation) -> Sequence[SSAValue]:
 def outlined(block: Block, chip: ChipSpec, named: Callable[[], str]) -> Iterator[HostFunction]:
     """The functions that the ops of a network's block make, in order, before they are marked. named: gives new names.
 
-    Adjacent ops of the host are one function if nothing outside reads what another than the last makes. A cast or
-    another op that only its types bring to the host is no function alone.
+    Adjacent ops of the host are one function if ops outside read only the result of its last op. Casts and other ops
+    that the host computes only because of their types make no function without an op of another kind.
     """
     for stretch in _stretches(block, chip):
         rest = stretch
@@ -105,21 +105,21 @@ def _stretches(block: Block, chip: ChipSpec) -> Iterator[list[TpuOp]]:
 
 
 def _without_last_views(ops: list[TpuOp]) -> list[TpuOp]:
-    """Ops without the views after the last that computes: a view needs no function."""
+    """The ops up to the last that computes; the views after it need no function."""
     while ops and is_in_place(ops[-1]):
         ops = ops[:-1]
     return ops
 
 
 def _ends_in_one_result(ops: Sequence[TpuOp]) -> bool:
-    """Whether only the last op makes what ops outside read."""
+    """Whether ops outside read only the result of the last op."""
     inside = set[Operation](ops)
     kept = (use.operation in inside for op in ops[:-1] for value in op.results for use in value.uses)
     return len(ops[-1].results) == 1 and not is_in_place(ops[-1]) and all(kept)
 
 
 def _needs_host(op: TpuOp, chip: ChipSpec) -> bool:
-    """Whether no command of the chip is of such an op, whatever its types."""
+    """Whether the chip has no command for such an op, whatever its types."""
     return chip.is_on_host(op.name.replace("tpu.", "top.", 1)) or not has_commands(op)
 
 

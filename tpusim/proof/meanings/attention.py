@@ -73,7 +73,7 @@ def _by_blocks(op: TpuFAttention, heads: Sequence[Elements], mask: Elements | No
     A state is the weighed values, the sum of the weights and the largest score, which are numbered 0, 1 and 2.
     """
     q, k, v = heads
-    assert op.key_block is not None  # of the chip's arithmetic
+    assert op.key_block is not None  # the caller has checked it
     block, length = op.key_block.value.data, k.shape[2]
     given = (("scale", op.scale.value.data), ("mask", mask is not None))
     query = field.row(q, (3,)).reshape(*q.shape[:3], 1)

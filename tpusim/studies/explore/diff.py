@@ -80,7 +80,7 @@ def read_report(path: Path) -> Json:
 
 
 def parts(before: Json, after: Json) -> list[Part]:
-    """All groups of two reports, in parts with the same ops; ops of one run only (casts) count for their place."""
+    """All groups of two reports, in parts with the same ops; an op of one run only (a cast) belongs to its place."""
     common = _ops(before["groups"]) & _ops(after["groups"])
     return list(_parts(list(before["groups"]), list(after["groups"]), common))
 

@@ -58,7 +58,7 @@ class Row(msgspec.Struct, frozen=True):
     """By the profile of the bmodel that TPU-MLIR's compiler makes with its cut, `model_deploy.py --opt 2`."""
     compiler_bytes: int | None = None
     compiler_differ: int | None = None
-    """Elements of the results in which the simulator's of the two bmodels differ."""
+    """Elements of the results that differ between the two bmodels on TPU-MLIR's simulator."""
     compiler_error: str = ""
     """Why TPU-MLIR's compiler or the simulator refused."""
     front: bool = False
