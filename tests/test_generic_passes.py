@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compiling import to_tpu
-from generic_modules import COUNT, OPTIONS, RECORDED, case, module, normal, short
+from generic_modules import COUNT, OPTIONS, RECORDED, case, made, module, short
 from relu_chain import chain
 
 from tpusim.cli import main
@@ -24,12 +24,6 @@ from tpusim.passes import PassContext, PassManager, parse_pipeline
 pytestmark = pytest.mark.every
 SHARE = 20
 """Every so many of the recorded modules are tried in a run of each pass; `slow` tries all."""
-
-
-def made(source: str, pipeline: str) -> str:
-    read = parse_module(source, open_context())
-    done = PassManager(pipeline).run(Model(read, WeightStore()))
-    return normal(done.module)
 
 
 def recorded(name: str) -> list[str]:
@@ -53,6 +47,14 @@ def test_passes_make_what_those_of_mlir_make(name: str) -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_passes_make_what_those_of_mlir_make_of_all_modules(name: str) -> None:
     assert different(name, range(COUNT)) == []
+
+
+def test_canonicalize_ends_after_as_many_rounds_as_that_of_mlir() -> None:
+    """The block before the last decided one can be decided a round later; mlir-opt leaves 31 of these blocks."""
+    given = ", ".join(f"%c{i}: i1" for i in range(40))
+    blocks = "".join(f"^b{i}:\n  cf.cond_br %c{i}, ^b{i + 1}, ^end\n" for i in range(40))
+    text = f"func.func @f({given}) {{\n  cf.br ^b0\n{blocks}^b40:\n  cf.br ^end\n^end:\n  func.return\n}}\n"
+    assert made(text, "canonicalize").count("  ^") == 31
 
 
 # ---------------------------------------------------------------------------------------------------------- networks

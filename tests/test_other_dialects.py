@@ -11,6 +11,7 @@ import pytest
 from generic_modules import of_mlir
 
 from tpusim.cli import main
+from tpusim.ir.bytecode import MAGIC
 
 pytestmark = pytest.mark.every
 ADDED = """func.func @main(%a: i32, %b: i32) -> i32 {
@@ -90,7 +91,9 @@ def test_unregistered_dialects_are_read_if_allowed(tmp_path: Path, capsys: pytes
     source, binary = tmp_path / "a.mlir", tmp_path / "a.mlirbc"
     source.write_text(UNKNOWN)
     allow = "--allow-unregistered-dialect"
-    assert main(["opt", str(source), allow, "--emit-bytecode", "-o", str(binary)]) == 0
+    for reader, version in (("llvm19", 4), ("llvm16", 0)):  # the version that the reader needs; a file is no version
+        assert main(["opt", allow, f"--bytecode-for={reader}", "--emit-bytecode", str(source), "-o", str(binary)]) == 0
+        assert binary.read_bytes()[len(MAGIC)] == version << 1 | 1
     for file in (source, binary):
         assert main(["opt", str(file)]) == 1
         assert "entry point group tpusim.dialects or xdsl.universe" in capsys.readouterr().err

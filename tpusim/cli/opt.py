@@ -2,8 +2,9 @@
 
 import re
 import sys
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
@@ -42,6 +43,8 @@ INSTEAD = {
     "verify_diagnostics": "a module that does not verify is an error of one line; leave the option out",
 }
 """Options of xDSL's driver that would do nothing, and what to do."""
+THE_READERS = -1
+"""The version of --emit-bytecode without a number."""
 STDIN = "standard input"
 """What messages call the module that no file is named for."""
 
@@ -157,16 +160,18 @@ class OptMain(xDSLOptMain):
         return text.parse_module(given.decode("utf-8"), context, STDIN, keep=keep)
 
     def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
-        """Those of xDSL's driver, of the instruments, and of bytecode."""
+        """Those of xDSL's driver but for INSTEAD, which help leaves out, of the instruments, and of bytecode."""
+        arg_parser.prog, add = "tpusim opt", arg_parser.add_argument
+        arg_parser.add_argument = lambda *names, **more: add(*names, **more | _hidden(names))  # type: ignore[method-assign]
         super().register_all_arguments(arg_parser)
+        arg_parser.add_argument = add  # type: ignore[method-assign]
         arg_parser.error = _refuse  # type: ignore[method-assign]  the standard one prints ten lines of usage first
         add_arguments(arg_parser)
-        add = arg_parser.add_argument
         add(
             "--emit-bytecode",
             nargs="?",
             type=int,
-            const=EVERYBODY.version,
+            const=THE_READERS,
             metavar="N",
             help="write MLIR bytecode of this version (0 to 6) to -o; by default the version that the reader needs",
         )
@@ -240,6 +245,11 @@ class OptMain(xDSLOptMain):
         return super().output_resulting_program(written(prog)).rstrip("\n") + "\n"
 
 
+def _hidden(names: Sequence[str]) -> dict[str, str]:
+    """What keeps an option out of the help if it is in INSTEAD."""
+    return {"help": SUPPRESS} if names[-1].lstrip("-").replace("-", "_") in INSTEAD else {}
+
+
 def _workers(jobs: int) -> "Workers | None":
     if jobs < 1:
         raise ConfigError(f"opt: --jobs {jobs}: 1 or more is required")
@@ -271,8 +281,15 @@ def optimise(words: Sequence[str]) -> int:
 
 
 def _gathered(words: Sequence[str]) -> Iterator[str]:
-    """The words with passes in TPU-MLIR's spelling, `--pass` and `--pass="a=b c=d"`, as one `-p` after the others."""
+    """The words with passes in TPU-MLIR's spelling, `--pass` and `--pass="a=b c=d"`, as one `-p` after the others.
+
+    A file after --emit-bytecode is no version.
+    """
     steps = list[str]()
+    words = [
+        f"{word}={THE_READERS}" if word == "--emit-bytecode" and not after.isdigit() else word
+        for word, after in zip_longest(words, words[1:], fillvalue="")
+    ]
     named = sum(word.startswith(("-p", "--passes")) for word in words)
     for word in words:
         found = re.fullmatch(r"--([\w-]+)(?:=(.*))?", word, re.DOTALL)
@@ -330,4 +347,5 @@ def _bytecode(driver: OptMain, weights: Mapping[str, np.ndarray]) -> bytes:
 
     args = driver.args
     reader = RELEASES[args.bytecode_for] if args.bytecode_for else EVERYBODY
-    return encode_module(driver.printed, weights if args.one_file else None, version=args.emit_bytecode, release=reader)
+    version = None if args.emit_bytecode == THE_READERS else args.emit_bytecode
+    return encode_module(driver.printed, weights if args.one_file else None, version=version, release=reader)

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import cast
 
 from xdsl.context import Context
@@ -92,24 +93,19 @@ def gather_constants(region: Region) -> bool:
         op.detach()
         op.erase()
         changed = True
-    for op in reversed(seen.values()):
-        changed = _move_to_head(op, region.first_block) or changed
-    return changed
+    head = set(takewhile(is_constant, region.first_block.ops))
+    moved = [op for op in reversed(seen.values()) if op not in head]
+    for op in moved:
+        _move_to_head(op, region.first_block)
+    return changed or bool(moved)
 
 
-def _move_to_head(op: Operation, block: Block) -> bool:
-    """Put a constant in front of everything but constants, unless it is there."""
-    place = block.first_op
-    while place is not None and is_constant(place):
-        if place is op:
-            return False
-        place = place.next_op
+def _move_to_head(op: Operation, block: Block) -> None:
     op.detach()
     if block.first_op is None:
         block.add_op(op)
     else:
         block.insert_op_before(op, block.first_op)
-    return True
 
 
 def _constants_in(region: Region) -> Iterator[Operation]:

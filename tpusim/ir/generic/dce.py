@@ -57,6 +57,7 @@ class _Living:
 
     def __init__(self) -> None:
         self._ops, self._arguments = set[Operation](), set[BlockArgument]()
+        self._kept: dict[Block, bool] = {}
 
     def op(self, op: Operation) -> bool:
         return op in self._ops
@@ -65,8 +66,11 @@ class _Living:
         """Whether an argument is needed; those of a region's first block always stay."""
         if argument in self._arguments:
             return True
-        first = argument.block.parent is None or argument.block.parent.first_block is argument.block
-        return first or any("case_operand_segments" in one.properties for one in _branches_to(argument.block))
+        block = argument.block
+        if block not in self._kept:
+            first = block.parent is None or block.parent.first_block is block
+            self._kept[block] = first or any("case_operand_segments" in one.properties for one in _branches_to(block))
+        return self._kept[block]
 
     def follow(self, region: Region) -> None:
         """Mark what an op with effects needs, in this region and those inside.
@@ -117,10 +121,8 @@ class _Living:
 
 
 def _branches_to(block: Block) -> Iterator[Operation]:
-    region = block.parent
-    for other in () if region is None else region.blocks:
-        if other.last_op is not None and block in other.last_op.successors:
-            yield other.last_op
+    """The ops that branch to a block, each once."""
+    yield from dict.fromkeys(use.operation for use in block.uses if use.operation.parent is not None)
 
 
 def _sweep(region: Region, living: _Living) -> bool:

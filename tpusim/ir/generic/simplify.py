@@ -2,8 +2,9 @@
 
 from importlib import import_module
 
+from typing_extensions import override
 from xdsl.context import Context
-from xdsl.ir import Operation
+from xdsl.ir import Operation, Region
 from xdsl.pattern_rewriter import (
     GreedyRewritePatternApplier,
     PatternRewriter,
@@ -30,16 +31,28 @@ def simplify(function: Operation, ctx: Context) -> None:
     """Canonicalise what is inside an isolated op."""
     for _ in range(MOST_ROUNDS):
         changed = any([gather_constants(region) for region in function.regions])
-        changed = erase_dead(function) or changed
         changed = _rewrite(function, ctx) or changed
+        changed = erase_dead(function) or changed
         if not changed:
             break
 
 
 def _rewrite(function: Operation, ctx: Context) -> bool:
     patterns: list[RewritePattern] = [Fold(ctx), Rewrites(), CanonicalizationRewritePattern()]
-    walker = PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False))
+    walker = _Round(GreedyRewritePatternApplier(patterns, dce_enabled=False))
     return any([walker.rewrite_region(region) for region in function.regions])
+
+
+class _Round(PatternRewriteWalker):
+    """Visits every op, and again what a rewrite has touched; xDSL's walker begins again until nothing changes.
+
+    In MLIR too a round ends here, so that dead blocks are gone before the next one.
+    """
+
+    @override
+    def rewrite_region(self, region: Region) -> bool:
+        self._populate_worklist(region)
+        return self._process_worklist(self._get_rewriter_listener())
 
 
 class Fold(RewritePattern):
