@@ -367,7 +367,7 @@ def test_flatten_states_the_axes_that_become_one(stated: str, written: str) -> N
     [
         ("Softmax", "axis = 1 : i64", "axis = 1 : si32"),
         ("Softmax", "axis = 1 : si32", "axis = 1 : si32"),
-        ("Softmax", "axis = -1 : i32", "axis = -1 : si32"),
+        ("Softmax", "axis = -1 : i32", "axis = 3 : si32"),
         ("Permute", "order = [0 : i32, 1 : i32, 2 : i32, 3 : i32]", "order = [0 : i64, 1 : i64, 2 : i64, 3 : i64]"),
         ("Elu", "alpha = 1.0 : f64, default_alpha = true", "tpusim.default_alpha = true"),
         ("Sigmoid", 'part_of = "LSTM:lstm"', 'tpusim.part_of = "LSTM:lstm"'),

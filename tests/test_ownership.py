@@ -16,7 +16,7 @@ from streams import Builder, lmem, neuron
 from tpusim import chips
 from tpusim.errors import SimulationError
 from tpusim.isa.commands import Arith, Fill, Move, Source
-from tpusim.isa.stream import load
+from tpusim.isa.stream import GroupEntry, load
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import plan
@@ -81,6 +81,23 @@ def test_an_output_must_last() -> None:
     build = two_inputs()
     build.add(Fill, op="late", output=neuron(130, (2,)), value=1)
     refused(build, r"output 'out' is read by the host at the end, but 2 of its 8 bytes .* by Fill 4 \(gdma\)")
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_an_output_must_last_to_the_end_of_its_function(same: bool) -> None:
+    """A later group overwrites the result of group 0. same: it is of the same function."""
+    build = two_inputs()
+    late = build.tensor("late", neuron(130, (2,)))
+    build.add(Fill, op="late", group=1, output=late, tensor="late", value=1)
+    ops = ("copy",), ("late",)
+    groups = [GroupEntry(n, ops[n], {}, 132, function="f" if same or not n else "g") for n in range(2)]
+    program = structs.replace(build.program(), groups=tuple(groups))
+    if same:
+        with pytest.raises(SimulationError, match="output 'out' is read by the host at the end of function 'f'"):
+            Simulator(program)
+    else:
+        x = np.arange(8, dtype=np.int8).reshape(SHAPE)
+        assert np.array_equal(Simulator(program).run({"x": x, "y": x}).tensors["out"], x)
 
 
 def test_a_store_outside_its_tensor() -> None:

@@ -286,8 +286,27 @@ FORMS: dict[str, tuple[str, str, str, str, tuple[int, ...]]] = {
         "",
         (),
     ),
+    "sums along an axis that an operand repeats": ("2x9", '"top.CumSum"(%1, %2) {axis = 1}', "2x9", "1", (1,)),
+    "sums of the host along an axis": (
+        "2x9",
+        '"tpu.GenericCpu"(%1, %2) {cpu_op_name = "cumsum", param = {axis = 1 : i32}}',
+        "2x9",
+        "1",
+        (1,),
+    ),
+    "a new axis": ("2x9", '"tpu.Unsqueeze"(%1) {axes = [1]}', "2x1x9", "", ()),
+    "an axis less": ("2x1x9", '"tpu.Squeeze"(%1) {axes = [1]}', "2x9", "", ()),
+    "a window over one axis of a chip": (
+        "1x4x9",
+        '"tpu.Pool1D"(%1) {kernel_shape = [3], strides = [2], pads = [1, 1], pool_mode = #tpu<pool_mode Avg>}',
+        "1x4x5",
+        "",
+        (),
+    ),
 }
 """What TPU-MLIR states -> the input, the op, its result, the constant, and the shape in which the npz has it."""
+TOP = 'module.chip = "ALL", module.state = "TOP_F32"'
+LOWERED = 'module.chip = "bm1684x", module.mode = "F32", module.state = "TPU_LOWERED"'
 
 
 def form_by_numpy(what: str, x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -298,6 +317,10 @@ def form_by_numpy(what: str, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     if "filter" in what:
         padded = np.pad(x, ((0, 0), (0, 0), (0, 1)))
         return np.einsum("nilk,oik->nol", np.stack([padded[..., :9], padded[..., 1:]], -1), w)
+    if "sums" in what:
+        return x.cumsum(1)
+    if " axis" in what and "some" not in what:
+        return x[:, None] if "new" in what else x[:, 0]
     channels = w.reshape(1, -1, 1, 1) if w.size else w
     if "slopes" in what:
         return np.where(x > 0, x, channels * x)
@@ -311,7 +334,8 @@ def form_by_numpy(what: str, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 def test_forms_that_the_real_compiler_states_are_computed(tmp_path: Path, what: str, keeps: bool):
     """keeps: the type of the result is stated; without it, as in `*_origin.mlir`, it is inferred."""
     given, op, result, constant, stored = FORMS[what]
-    if not keeps and what == "a part to the end":
+    lowered = '"tpu.' in op
+    if not keeps and (lowered or what == "a part to the end"):
         return  # only the type says so
     kinds = ", ".join(
         {"%0": "none", "%1": f"tensor<{given}xf32>", "%2": f"tensor<{constant}xf32>"}[name]
@@ -320,7 +344,7 @@ def test_forms_that_the_real_compiler_states_are_computed(tmp_path: Path, what: 
     weight = f'    %2 = "top.Weight"() : () -> tensor<{constant}xf32> loc("w")\n' if constant else ""
     kind = f"tensor<{result if keeps else '*'}xf32>"
     (tmp_path / "m.mlir").write_text(
-        'module @m attributes {module.chip = "ALL", module.state = "TOP_F32", module.weight_file = "w.npz"} {\n'
+        f'module @m attributes {{{LOWERED if lowered else TOP}, module.weight_file = "w.npz"}} {{\n'
         f"  func.func @main(%arg0: tensor<{given}xf32>) -> {kind} {{\n"
         '    %0 = "top.None"() : () -> none\n'
         f'    %1 = "top.Input"(%arg0) : (tensor<{given}xf32>) -> tensor<{given}xf32> loc("x")\n{weight}'

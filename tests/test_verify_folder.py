@@ -10,11 +10,15 @@ from rows import lowered
 
 from tests.real_folders import CELLS, folder_of
 from tpusim.errors import ConfigError
+from tpusim.inference import run
 from tpusim.ir.attrs import op_name, set_op_name
-from tpusim.ir.weights import save_weights
+from tpusim.ir.dialects import context
+from tpusim.ir.module import Model
+from tpusim.ir.text import parse_module
+from tpusim.ir.weights import WeightStore, save_weights
 from tpusim.ops.framework.base import TpuOp
 from tpusim.studies.verification.folder import Folder
-from tpusim.studies.verification.steps import NARROW, Step, far_apart, first_other_op, steps_of
+from tpusim.studies.verification.steps import NARROW, Reference, Step, far_apart, first_other_op, steps_of
 
 
 def wrong(steps: list[Step]) -> list[Step]:
@@ -290,6 +294,41 @@ NAN, MASK = np.float64("nan"), -3.4e38
 )
 def test_masks_are_not_the_largest_value(mine: list[float], other: list[float], right: bool):
     assert (far_apart(np.array(mine), np.array(other), NARROW) == "") == right
+
+
+ROUNDED = """module @m attributes {module.chip = "bm1684x", module.mode = "INT8", module.state = "TPU_LOWERED"} {
+  func.func @main(%arg0: tensor<1x2xf32>) -> tensor<1x2xf32> {
+    %0 = "top.Input"(%arg0) : (tensor<1x2xf32>) -> tensor<1x2xf32> loc("x")
+    %1 = "tpu.MulConst"(%0) {const_val = 1.0 : f64} : (tensor<1x2xf32>) -> tensor<1x2xf32> loc("float")
+    %2 = "tpu.Cast"(%1) : (tensor<1x2xf32>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5>> loc("integer")
+    %3 = "tpu.Cast"(%2) : (tensor<1x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x2xf32> loc("y")
+    return %3 : tensor<1x2xf32>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("reference", "problem", "unchecked"),
+    [
+        ({"float": [5.2500005, 50.0], "integer": [5.5, 50.0], "y": [5.5, 50.0]}, "", ""),
+        ({"integer": [5.5, 50.0], "y": [5.5, 50.0]}, "", "tensor 'integer', which follows floats"),
+        ({"y": [5.5, 50.0]}, "", "tensor 'y', which follows floats"),
+        ({"y": [15.5, 50.0]}, "tensor 'y': differs by up to 10.5", ""),
+        ({"float": [5.2499995, 50.0], "integer": [5.5, 50.0]}, "tensor 'integer': 1 of 2 values differ", ""),
+        ({"float": [5.0, 40.0]}, "tensor 'float': differs by up to 10", ""),
+    ],
+)
+def test_integers_are_rounded_from_the_floats_of_the_reference(
+    reference: dict[str, list[float]], problem: str, unchecked: str
+):
+    """Ours has 5.2499995 where the float's last place decides the integer, so that it rounds to 10 and not to 11."""
+    model = Model(parse_module(ROUNDED, context()), WeightStore())
+    sample = {"x": np.array([[5.2499995, 50.0]], np.float32)}
+    theirs = {name: np.array([values], np.float32) for name, values in reference.items()}
+    found = Reference(model, run(model, sample), sample).compare(theirs)
+    assert (found.problem.startswith(problem), found.unchecked.startswith(unchecked)) == (True, True)
+    assert (bool(found.problem), bool(found.unchecked)) == (bool(problem), bool(unchecked))
 
 
 def test_a_folder_without_a_module_is_refused(tmp_path: Path):

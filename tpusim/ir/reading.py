@@ -11,10 +11,12 @@ from dataclasses import replace
 from math import prod
 from typing import Protocol, cast, runtime_checkable
 
+from xdsl.context import Context
 from xdsl.dialects.builtin import (
     IntegerType,
     ModuleOp,
     NoneAttr,
+    NoneType,
     Signedness,
     StringAttr,
     UnrankedTensorType,
@@ -27,8 +29,9 @@ from xdsl.utils.exceptions import VerifyException
 
 from tpusim.errors import TpusimError
 from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints_attr, op_name
-from tpusim.ir.opaque import made_opaque
+from tpusim.ir.opaque import OpaqueOp, made_opaque, replaced_by
 from tpusim.ir.types import UniformType, address_of, element_of, is_tensor, retyped, set_type, shape_of, tensor
+from tpusim.ir.upstream.spelling import SPECIAL_FORMS, Spelled
 from tpusim.ir.upstream.table import OpEntry, defined_attributes, entry
 
 
@@ -60,14 +63,45 @@ def take(module: ModuleOp, *, keep: bool = False) -> None:
             function.update_function_type()
 
 
+def take_op(op: Operation) -> str:
+    """Bring one op that was made in place of another into the form of its class; or why the class does not take it."""
+    return _why_opaque(op, keep=False) if isinstance(op, IRDLOperation) else ""
+
+
 def _why_opaque(op: IRDLOperation, *, keep: bool) -> str:
     """Bring an op into the form of its class, and give it shapes; or why the class does not take it."""
+    if not keep:
+        _leave_out_repeated(op)
     if why := why_not_taken(op):
         return why
     if keep:
         return infer_shapes(op) or refused(op)
     _widen(op)
     return _formed(op) or infer_shapes(op)
+
+
+def generalise(module: ModuleOp, ctx: Context) -> None:
+    """Replace ops that are special forms of others by those, without the attributes that these do not have."""
+    for op in list(module.walk()):
+        if isinstance(op, OpaqueOp) and (name := SPECIAL_FORMS.get(op.name)) and (kind := ctx.get_optional_op(name)):
+            special, general = entry(op.name), entry(name)
+            assert special is not None and general is not None
+            lost = special.attributes.keys() - general.attributes.keys()
+            replaced_by(op, kind, {key: value for key, value in op.attributes.items() if key not in lost})
+
+
+def _leave_out_repeated(op: IRDLOperation) -> None:
+    """Remove the operands after those of the class, if they are absent, or constants that repeat something else."""
+    known, (fixed, _) = entry(op.name), _arity(type(op))
+    if known is None or not isinstance(op, Spelled) or not op.REPEATED:
+        return
+    more = list(zip(known.operands, op.operands, strict=False))[fixed:]
+    if all(isinstance(v.type, NoneType) or (o.name in op.REPEATED and _is_constant(v)) for o, v in more):
+        op.operands = op.operands[:fixed]
+
+
+def _is_constant(value: SSAValue) -> bool:
+    return isinstance(value.owner, Operation) and value.owner.name == "top.Weight"
 
 
 def _widen(op: IRDLOperation) -> None:

@@ -47,7 +47,7 @@ from tpusim.ir.functions import merge_functions, merge_host_functions
 from tpusim.ir.names import names_from_attributes
 from tpusim.ir.nesting import DEEPEST, MOST, Extent, extent
 from tpusim.ir.opaque import TableContext
-from tpusim.ir.reading import take
+from tpusim.ir.reading import generalise, take
 from tpusim.ir.splats import SPARE_OF_TEXT, Budget, shortened, with_type
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
 from tpusim.ir.upstream import FORMER_OPS, NotComputedError, entry
@@ -312,6 +312,8 @@ def checked(module: ModuleOp, name: str, ctx: Context, *, keep: bool = False) ->
     if is_network(module):
         if not keep and isinstance(ctx, TableContext):
             (merge_functions if ctx.one_function else merge_host_functions)(module, name)
+        if not keep:
+            generalise(module, ctx)
         take(module, keep=keep)
         _require_static_shapes(module, name)
     try:

@@ -12,6 +12,7 @@ from xdsl.irdl import attr_def, irdl_op_definition
 
 from tpusim.ir.attrs import flag, int_attr, text
 from tpusim.ir.types import shape_of
+from tpusim.ir.upstream import OWN
 from tpusim.isa import functions
 from tpusim.ops.framework.base import Array, Builder, FloatRule, Holds, OpT
 from tpusim.ops.framework.building import names_op
@@ -22,10 +23,19 @@ from tpusim.ops.framework.macro import MacroTop, MacroTpu
 class CumSum(Unary):
     """The running sum or product along `axis`, in float64, rounded once to the type of the result."""
 
+    REPEATED: ClassVar[tuple[str, ...]] = ("dim",)
+
     axis = attr_def(IntegerAttr)
     exclusive = attr_def(BoolAttr)
     reverse = attr_def(BoolAttr)
     mode = attr_def(StringAttr)
+
+    @override
+    def take_form(self) -> str:
+        """TPU-MLIR has the plain sum only, and states no more than the axis."""
+        for name, value in (("exclusive", flag(False)), ("reverse", flag(False)), ("mode", text("sum"))):
+            self.attributes.setdefault(f"{OWN}{name}", value)
+        return super().take_form()
 
     @property
     def options(self) -> dict[str, Any]:

@@ -45,6 +45,8 @@ def _lacks_places(x: Shape, indices: Shape, axis: int) -> str | None:
 class AtIndices(ShapedOp):
     """Elements of `input` at `indices` along `axis`."""
 
+    REPEATED: ClassVar[tuple[str, ...]] = ("indices_coeff",)
+
     input = operand_def(TensorType)
     indices = operand_def(TensorType)
     axis = attr_def(IntegerAttr)

@@ -1,21 +1,28 @@
 """`tpu.GenericCpu`: a function of a chip's runtime, which the host's processor computes."""
 
+from typing import cast
+
 import numpy as np
 from typing_extensions import override
-from xdsl.dialects.builtin import DictionaryAttr, FloatAttr, StringAttr, TensorType, f32
+from xdsl.dialects.builtin import DictionaryAttr, FloatAttr, IntegerAttr, IntegerType, StringAttr, TensorType, f32
 from xdsl.ir import Operation
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, var_operand_def, var_result_def
 
 from tpusim.errors import UnsupportedError
-from tpusim.ir.attrs import flag, float_attr, op_name, text
+from tpusim.ir.attrs import flag, float_attr, int_attr, op_name, text
 from tpusim.ir.opaque import replaced_by
+from tpusim.ir.reading import take_op
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.upstream import NOTES
 from tpusim.ops.cast import TpuCast
+from tpusim.ops.cumulate import TpuCumSum
+from tpusim.ops.elements import TpuGatherElements
 from tpusim.ops.framework.base import Shape, TpuOp
 from tpusim.ops.groupnorm import TpuInstanceNorm
 from tpusim.ops.resize.interp import TpuInterp
 
+ALONG = {"cumsum": TpuCumSum, "gatherelements_pt": TpuGatherElements}
+"""Functions along an axis -> their ops."""
 INTERPOLATED = {
     **{name: ("linear", name) for name in ("align_corners", "half_pixel", "pytorch_half_pixel")},
     "nearest": ("nearest", "asymmetric"), "nearest_half_pixel": ("nearest", "half_pixel"),
@@ -27,8 +34,9 @@ INTERPOLATED = {
 class TpuGenericCpu(TpuOp):
     """`tpu.GenericCpu`: what the host computes, in the form of TPU-MLIR.
 
-    Its "quant" is a `tpu.Cast` here, "instance_norm" a `tpu.InstanceNorm` and "interp" a `tpu.Interp`. Other functions
-    are known as ops here too (argmax ...); modules that state them this way are not computed.
+    Its "quant" is a `tpu.Cast` here, "instance_norm" a `tpu.InstanceNorm`, "interp" a `tpu.Interp`, "cumsum" a
+    `tpu.CumSum` and "gatherelements_pt" a `tpu.GatherElements`. Other functions are known as ops here too (argmax ...);
+    modules that state them this way are not computed.
     """
 
     name = "tpu.GenericCpu"
@@ -55,14 +63,17 @@ class TpuGenericCpu(TpuOp):
             stated = {"eps": float_attr(epsilon.value.data), "first_weight_divides": flag(True)}
             replaced_by(self, TpuInstanceNorm, kept | stated)
             return ""
+        axis = self.param.data.get("axis") if self.param else None
+        if function in ALONG and len(self.inputs) == 2 and isinstance(axis, IntegerAttr):  # noqa: PLR2004
+            stated = {"axis": int_attr(cast("IntegerAttr[IntegerType]", axis).value.data)}
+            return take_op(replaced_by(self, ALONG[function], kept | stated))
         places = self.param.data.get("coordinate_transformation_mode") if self.param else None
         if function == "interp" and isinstance(places, StringAttr) and places.data in INTERPOLATED:
             scales = {name: float_attr(-1.0) for name in ("scale_h", "scale_w")}
             mode, coordinates = INTERPOLATED[places.data]
             stated = {"mode": text(mode), "coord_mode": text(coordinates), "on_host": flag(True)}
             stated |= {"asymmetric": flag(True)} if coordinates == "asymmetric" else {}
-            new = replaced_by(self, TpuInterp, kept | scales | stated)
-            return new.take_form() if isinstance(new, TpuInterp) else ""
+            return take_op(replaced_by(self, TpuInterp, kept | scales | stated))
         return f"the host's function {function} is not computed in this form"
 
 

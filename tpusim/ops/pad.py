@@ -65,6 +65,8 @@ def padded_shape(shape: Shape, pads: tuple[int, ...], mode: str) -> Shape:
 class Pad(Unary):
     """`paddings` elements before every axis, then after: `val`, the reflected tensor, or its edge repeated."""
 
+    REPEATED: ClassVar[tuple[str, ...]] = ("paddingsT", "left_select", "right_select")
+
     paddings = attr_def(ArrayAttr)
     mode = attr_def(StringAttr)
     val = attr_def(FloatAttr)

@@ -5,7 +5,7 @@ another tensor or another slice is detected even if the values happen to be righ
 value except `Restore`: bytes that are stored twice for one tensor must have the same value both times.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -21,7 +21,7 @@ from tpusim.isa.region import View, byte_view, itemsize
 from tpusim.isa.stream import Program, TensorEntry
 from tpusim.simulator.memory import Machine, Memory, Region, bytes_text, lane_reach, span_text
 from tpusim.simulator.metadata_checks import check_constant
-from tpusim.simulator.stored import StoredTensors
+from tpusim.simulator.stored import StoredTensors, completions
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,27 @@ def _completes(command: Command, kind: str, tensor: str, by: str, span: str) -> 
     return f"{command.label} completes {kind} '{tensor}'{by}"
 
 
-def _returned(tensor: str, span: str) -> str:
+def _returned(tensor: str, function: str, span: str) -> str:
     del span
-    return f"output '{tensor}' is read by the host at the end"
+    return f"output '{tensor}' is read by the host at the end" + f" of function '{function}'" * bool(function)
+
+
+def _returns(program: Program, order: Sequence[int]) -> dict[int, list[tuple[TensorEntry, str]]]:
+    """Position in the order -> the results that the host reads after that command, each with its function.
+
+    The host reads a result at the end of the function that completes it, because later functions may use its bytes.
+    One that no command stores is read at the end of the program.
+    """
+    functions = {group: name for name, groups in program.functions.items() for group in groups}
+    function = [functions.get(command.group, "") for command in program.commands]
+    ends = {function[index]: at for at, index in enumerate(order)}
+    at = {index: at for at, index in enumerate(order)}
+    found: dict[int, list[tuple[TensorEntry, str]]] = {}
+    for entry, commands in completions(program):
+        if entry.role == "output":
+            name = function[max(commands, key=at.__getitem__)] if commands else ""
+            found.setdefault(ends[name] if commands else len(order), []).append((entry, name))
+    return found
 
 
 def _distinct(window: np.ndarray) -> list[int]:
@@ -134,7 +152,8 @@ class Ownership:
             slices.setdefault(location.command, []).append((location.tensor, location.view))
         for entry in program.inputs:
             self._write(entry.view, _Writer(f"the host feeding input '{entry.name}'", Source(entry.name)))
-        for index in order:
+        returns = _returns(program, order)
+        for at, index in enumerate(order):
             command = program.commands[index]
             self._numbers = self._cores[command.core]
             self._check_reads(command)
@@ -151,8 +170,12 @@ class Ownership:
                 self._require(view, {command.slice_owner(tensor)}, what)
             for entry in stored.finished(index):
                 self._require(entry.view, self._names(entry), partial(_completes, command, "tensor", entry.name, ""))
-        for entry in program.outputs:
-            self._require(entry.view, self._names(entry), partial(_returned, entry.name))
+            self._check_results(returns.get(at, ()))
+        self._check_results(returns.get(len(order), ()))
+
+    def _check_results(self, results: Iterable[tuple[TensorEntry, str]]) -> None:
+        for entry, function in results:
+            self._require(entry.view, self._names(entry), partial(_returned, entry.name, function))
 
     def _names(self, entry: TensorEntry) -> set[Source]:
         """The sources under which the bytes of a tensor in global memory may have been written."""

@@ -45,6 +45,8 @@ RENAMED = {
 """Attributes of any op that earlier releases spelled otherwise."""
 FORMER_OPS = {"tpu.PRelu": "tpu.PReluOp"}
 """Ops that earlier releases called otherwise."""
+SPECIAL_FORMS = {"tpu.Squeeze": "tpu.Reshape", "tpu.Unsqueeze": "tpu.Reshape", "tpu.Pool1D": "tpu.Pool2D"}
+"""Ops of TPU-MLIR that are special forms of others, as which they are computed."""
 INTEGERS = {
     "i64": i64,
     "i32": i32,
@@ -69,6 +71,8 @@ class Spelled(IRDLOperation):
 
     WRITTEN_AS: ClassVar[tuple[str, Mapping[str, Attribute]] | None] = None
     """The op of TPU-MLIR, with further attributes, that stands in files for an op which it does not have."""
+    REPEATED: ClassVar[tuple[str, ...]] = ()
+    """Operands of TPU-MLIR's op that follow from its attributes and other operands; constants there are left out."""
     STATED: ClassVar[Mapping[str, Attribute]] = {}
     """Attributes that an op states because TPU-MLIR computes something else without them: names -> values."""
 

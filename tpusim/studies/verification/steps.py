@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ from tpusim.codegen.program import generate
 from tpusim.errors import CalibrationError, ConfigError, TpusimError, UnsupportedError
 from tpusim.inference import input_specs
 from tpusim.inference.executor import run
+from tpusim.inference.replay import float_upstream, replay
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.dialects import context
 from tpusim.ir.module import ANY_CHIP, Model, State, load_model
-from tpusim.ir.types import is_tensor, uniform_of
+from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
 from tpusim.ir.upstream.table import entry
 from tpusim.ir.upstream.values import plain
 from tpusim.lowering import lowered_as
@@ -34,12 +36,25 @@ NARROW = 5e-3
 """The same where some are f16 or bf16: steps of the type, a few ops long."""
 MISSING = "the folder does not have the file"
 NO_WEIGHTS = "the folder does not have its weights; model_transform.py and model_deploy.py leave them with --debug"
+COMPARE_ALL = "model_deploy.py with --compare_all leaves them"
 SHOWN = 4
 """Elements of a list that a message shows."""
 NOTHING = "no tensor of one side has the name of one of the other side"
+STEPS = 0.1
+"""Largest difference, as a share of the largest value, that integers rounded from floats may cause in later ops."""
 Tensors = Mapping[str, Tensor]
-Compare = Callable[[Tensors], str | None]
-"""Compares with other tensors: the first that is wrong, "" if none is, None if no tensor is on both sides."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of a comparison. problem: the first tensor that is wrong; unchecked: why tpusim cannot tell; none: all right."""
+
+    problem: str = ""
+    unchecked: str = ""
+
+
+Compare = Callable[[Tensors], Verdict]
+"""Compares with other tensors."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +109,7 @@ def _compiled(folder: Folder, lowered: Path) -> Iterator[Step]:
         return
     model, tensors = found
     yield _against_lowering(folder, lowered, model)
-    yield _against_reference(folder, lowered, lowered.stem, partial(_first_stored, model, tensors))
+    yield _against_reference(folder, lowered, lowered.stem, Reference(model, tensors, folder.sample).compare)
     yield from _final(folder, folder.final_of(lowered), model, tensors, lowered.name)
 
 
@@ -112,14 +127,15 @@ def _final(folder: Folder, final: Path, before: Model, lowered: Tensors, name: s
     against = "its commands on the machine: groups, slices, addresses"
     try:
         simulator = Simulator(generate(model))
-        machine = simulator.run(folder.sample).tensors
+        machine = simulator.run(folder.sample, watch=True).tensors
     except TpusimError as error:
         yield Step(final.name, against, str(error))
         return
-    yield _step(final, against, tensors, partial(_first_equal, model, machine))
+    flat = {**tensors, **replay(before, {**folder.sample, **machine})}
+    yield _step(final, against, flat, partial(_first_equal, model, machine))
     yield _proven(final, model, simulator)
     stem = final.name.removesuffix(FINAL) + "_model"
-    yield _against_reference(folder, final, stem, partial(_first_float, model, machine, share=NARROW))
+    yield _against_reference(folder, final, stem, Reference(before, machine, folder.sample).compare)
 
 
 def _proven(final: Path, model: Model, machine: Simulator) -> Step:
@@ -131,9 +147,9 @@ def _proven(final: Path, model: Model, machine: Simulator) -> Step:
 
 
 def _step(file: Path, against: str, theirs: Tensors, compare: Compare) -> Step:
-    """The comparison with tensors of the other side; unchecked if no tensor is on both sides."""
-    problem = compare(theirs)
-    return Step(file.name, against, problem or "", "" if problem is not None else NOTHING)
+    """The comparison with tensors of the other side."""
+    found = compare(theirs)
+    return Step(file.name, against, found.problem, found.unchecked)
 
 
 def _against_reference(folder: Folder, file: Path, stem: str, compare: Compare) -> Step:
@@ -185,16 +201,16 @@ def _in_order(model: Model, ours: Tensors, theirs: Tensors) -> Iterator[str]:
 
 def _first(
     model: Model, ours: Tensors, theirs: Tensors, wrong: Callable[[str, np.ndarray, np.ndarray], str]
-) -> str | None:
-    """The first tensor that is wrong, with by how much; "" if all are right, None if no tensor is on both sides."""
+) -> Verdict:
+    """The first tensor that is wrong, with by how much; unchecked if no tensor is on both sides."""
     names = list(_in_order(model, ours, theirs))
     for name in names:
         mine, other = np.asarray(ours[name]), np.asarray(theirs[name])
         if mine.size != other.size:
-            return f"tensor '{name}' has {mine.size} elements, {other.size} are expected"
+            return Verdict(f"tensor '{name}' has {mine.size} elements, {other.size} are expected")
         if why := wrong(name, mine.astype(np.float64).ravel(), other.astype(np.float64).ravel()):
-            return f"tensor '{name}': {why}"
-    return "" if names else None
+            return Verdict(f"tensor '{name}': {why}")
+    return Verdict() if names else Verdict(unchecked=NOTHING)
 
 
 def far_apart(mine: np.ndarray, other: np.ndarray, share: float) -> str:
@@ -214,14 +230,14 @@ def far_apart(mine: np.ndarray, other: np.ndarray, share: float) -> str:
     return f"differs by up to {apart[~right].max():.3g}, at most {limits[i]:.3g} is expected"
 
 
-def _first_float(model: Model, ours: Tensors, theirs: Tensors, *, share: float) -> str | None:
+def _first_float(model: Model, ours: Tensors, theirs: Tensors, *, share: float) -> Verdict:
     """The first tensor that is further away than a share of its largest value."""
     return _first(model, ours, theirs, lambda _, mine, other: far_apart(mine, other, share))
 
 
-def _first_equal(model: Model, ours: Tensors, theirs: Tensors) -> str | None:
+def _first_equal(model: Model, ours: Tensors, theirs: Tensors) -> Verdict:
     """The first tensor of integers that is not equal, or of floats that is far away."""
-    integers = {value_name(v) for v in _values(model) if uniform_of(v) is not None}
+    integers = _integers(model)
 
     def wrong(name: str, mine: np.ndarray, other: np.ndarray) -> str:
         return _unequal(mine, other) if name in integers else far_apart(mine, other, NARROW)
@@ -229,15 +245,68 @@ def _first_equal(model: Model, ours: Tensors, theirs: Tensors) -> str | None:
     return _first(model, ours, theirs, wrong)
 
 
-def _first_stored(model: Model, ours: Tensors, theirs: Tensors) -> str | None:
-    """As `_first_equal`, where quantised tensors of the other side are real numbers."""
-    types = {value_name(v): uniform_of(v) for v in _values(model)}
-    stored = {
-        name: np.rint(np.asarray(array) / u.scale.data) + u.zero_point.value.data
-        if (u := types.get(name)) is not None else array
-        for name, array in theirs.items()
-    }  # fmt: skip
-    return _first_equal(model, ours, stored)
+def _integers(model: Model) -> set[str]:
+    return {value_name(v) for v in _values(model) if uniform_of(v) is not None}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Compares the tensors of a lowered module, or of a program made of it, with those that TPU-MLIR computed.
+
+    After a float op, ours are recomputed from the operands that the reference has: an integer is rounded from floats
+    that differ in the last place. Where the reference lacks them, a small difference is unchecked.
+    """
+
+    model: Model
+    ours: Tensors
+    sample: Tensors
+
+    def compare(self, reference: Tensors) -> Verdict:
+        """The first tensor of integers that is not equal, or of floats that is far away."""
+        theirs = stored(self.model, reference)
+        own, integers = replay(self.model, {**self.sample, **theirs}), _integers(self.model)
+        unsteady, unsure = _unsteady(self.model, theirs), list[str]()
+
+        def wrong(name: str, mine: np.ndarray, other: np.ndarray) -> str:
+            why = _unequal(mine, other) if name in integers else far_apart(mine, other, NARROW)
+            if why and name in unsteady and not far_apart(mine, other, STEPS):
+                unsure.append(f"tensor '{name}', which follows floats that the reference does not have: {why}")
+                return ""
+            return why
+
+        found = _first(self.model, {**self.ours, **own}, theirs, wrong)
+        return found if found.problem or not unsure else Verdict(unchecked=f"{unsure[0]}; {COMPARE_ALL}")
+
+
+def _unsteady(model: Model, theirs: Tensors) -> set[str]:
+    """Tensors that the last place of a float of ours may change by more: integers made of it, and what follows.
+
+    theirs: tensors that stand for ours.
+    """
+    floats, found = float_upstream(model), set[str]()
+    for op in model.ops:
+        ours = {name for v in op.operands if (name := value_name(v)) in floats and name not in theirs}
+        for v in op.results if ours else ():
+            if uniform_of(v) is not None or not ours.isdisjoint(found):
+                found.add(value_name(v))
+    return found
+
+
+def stored(model: Model, reference: Tensors) -> dict[str, np.ndarray]:
+    """Tensors of real numbers as the module stores them; one with another number of elements stays as it is.
+
+    Results of 16-bit floats stay f32: TPU-MLIR's interpreter does not round them before the next op.
+    """
+    found = {name: np.asarray(array) for name, array in reference.items()}
+    for v in _values(model):
+        array = found.get(name := value_name(v))
+        if array is not None and array.size == prod(shape_of(v)):
+            if (uniform := uniform_of(v)) is not None:
+                array = np.rint(array / uniform.scale.data) + uniform.zero_point.value.data
+            element = storage_dtype(element_of(v))
+            wide = array.dtype == np.float32 and element.name in ("float16", "bfloat16")
+            found[name] = (array if wide else array.astype(element)).reshape(shape_of(v))
+    return found
 
 
 def _unequal(mine: np.ndarray, other: np.ndarray) -> str:
