@@ -44,10 +44,10 @@ class FieldMachine(Machine):
         self.field = field
         self.constants = Machine(chip, regions, coefficients, lane_bytes)
 
-    def of_other_core(self) -> Self:
+    def with_lanes(self, lane_bytes: int) -> Self:
         """The memory of another core, which copies constants for itself."""
-        other = super().of_other_core()
-        other.constants = self.constants.of_other_core()
+        other = super().with_lanes(lane_bytes)
+        other.constants = self.constants.with_lanes(lane_bytes)
         return other
 
     def with_region(self, region: Region) -> Self:
