@@ -150,12 +150,12 @@ def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
     constants = _constant_bytes(kernel, program)
     loads = [active + constant * kernel.tiles for constant in constants]
     loads += [active * kernel.tiles + constant for constant in constants]
-    if not kernel.on_chip:
-        loads, stored = [0], 0
     if not kernel.body.loads:
         loads = [0]
     if (known := kernel.body.kernel_transfers(program.header.chip_spec)) is not None:
         loads, stored = [known.loaded], known.stored
+    if not kernel.on_chip:
+        loads, stored = [0], 0
     if kernel.load_bytes not in loads or kernel.store_bytes != stored or kernel.tiles < 1:
         got = f"{kernel.load_bytes:,} and {kernel.store_bytes:,} in {kernel.tiles} tiles"
         required = f"{loads[0]:,} bytes loaded and {stored:,} stored, in one tile or more,"
