@@ -787,12 +787,12 @@ def test_copies_move_the_numbers_of_all_bytes_between_any_layouts() -> None:
     memory.gmem["neurons"][:] = np.arange(size)
     dense = View("gmem", size, (2, 3 * chip.lanes, 3, 5), "i16", "dense")
     apart = structs.replace(dense, address=size + 16, layout="strided", strides=(5800, 30, 10, 2))
+    compact = View("lmem", 0, dense.shape, "i16", "compact")
     local = [
-        View("lmem", address, dense.shape, "i16", layout, lane=lane)
-        for address, layout, lane in (
-            *((0, "compact", 0), (0, "compact", 1), (30, "compact", 1)),  # the last one a row after the one before it
-            (256, "aligned", chip.lanes - 4),
-        )
+        compact,
+        structs.replace(compact, lane=1),
+        structs.replace(compact, lane=1, address=30),  # a row after the one before it
+        structs.replace(compact, layout="aligned", lane=chip.lanes - 4, address=256),
     ]
     constants = [structs.replace(view, address=view.address - size) for view in (dense, apart)]
     for source, target in product_of((*constants, dense, apart, *local), (dense, apart, *local)):
