@@ -110,6 +110,11 @@ def summed(terms: Iterable[Elements]) -> Elements:
     return total
 
 
+def plus(x: Elements, number: int) -> Elements:
+    """The sum with an integer of any size and sign; x itself for 0."""
+    return x if number == 0 else _sum(x, np.array(number % PRIME))
+
+
 def _sum(one: Elements, other: Elements) -> Elements:
     shape = np.broadcast_shapes(one.shape, other.shape)
     one, other = (np.broadcast_to(operand, shape or 1) for operand in (one, other))
