@@ -69,6 +69,8 @@ def test_a_definition_makes_the_same_chip_again(small: Path) -> None:
         ('extends = "bm1684y"', "extends 'bm1684y', expected one of"),
         ('extends = "bad.toml"', "extends itself"),
         ('extends = "none.toml"', "No such file"),
+        ('extends = "circle.toml"', "Too many levels of symbolic links"),
+        ('extends = "a\\u0000b.toml"', "null byte"),
         (
             'extends = "bm1688"\nrequant = "qdm"',
             "requant: family 'bm1684x' decides it now .Hardware.requant., got 'qdm'",
@@ -103,6 +105,7 @@ def test_a_definition_makes_the_same_chip_again(small: Path) -> None:
 def test_what_a_file_may_not_say(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
+    (tmp_path / "circle.toml").symlink_to("circle.toml")
     with pytest.raises(ConfigError, match=words.replace("[", r"\[")):
         chips.load(path)
 

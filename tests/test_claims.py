@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import to_program
 from end_to_end import digits_run
 from msgspec import structs
+from rows import lowered
 
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import TILE, Dequantize, GlobalKernel, Move, Source
+from tpusim.isa.commands import TILE, Dequantize, GlobalKernel, HostCall, Move, Source
 from tpusim.isa.stream import Program, load, save
 from tpusim.simulator import Simulator
 
@@ -100,6 +102,14 @@ def test_kernels_say_what_they_move(digits: Program) -> None:
             SimulationError, match="bytes loaded and .* stored, in one tile or more|the name of the tensor"
         ):
             Simulator(command(GlobalKernel, **fields)(with_kernel))
+
+
+@pytest.mark.parametrize("chip", ["cv183x", "bm1684x"])
+def test_the_host_moves_nothing_whatever_the_chip_moves_for_a_function(chip: str) -> None:
+    program = to_program(lowered("topk", chip, "f32" if chip == "bm1684x" else "bf16")[0])
+    Simulator(program)
+    (kernel,) = (c for c in program.commands if isinstance(c, GlobalKernel) and c.body.loads)
+    assert (kernel.load_bytes == kernel.store_bytes == 0) == isinstance(kernel, HostCall)
 
 
 def test_tiles_stay_where_they_were_computed(digits: Program) -> None:

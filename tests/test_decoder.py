@@ -100,6 +100,8 @@ def test_a_file_of_nets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["dis", str(path), "--net", "block_0", "--engine", "gdma", "-q"]) == 0
     assert main(["dis", str(one), "--net", "block_0"]) == 1
     capsys.readouterr()
+    assert main(["simulate", str(path), "--net", "block_0", "--prove"]) == 1
+    assert "prove its program before `tpusim link`" in capsys.readouterr().err
     assert main(["run", str(path)]) == 1
     assert "is a compiled program, which `tpusim inspect`" in capsys.readouterr().err
 

@@ -14,6 +14,7 @@ from hostile_models import external
 from tpusim.errors import ConfigError
 from tpusim.frontend.onnx import external_files
 from tpusim.host.files import is_file_name, replacing
+from tpusim.running.persistence import data_of
 from tpusim.running.store import LOCK, MANIFEST, UNFINISHED, Store
 
 MINE = "mine"
@@ -73,6 +74,13 @@ def test_unfinished_files_are_a_matter_of_the_unfinished_run(out: Path, stage: s
     with pytest.raises(ConfigError, match=r"b.txt was not written by a run and would be lost"):
         run(out, stage, "2")
     assert (out / "b.txt").read_text() == MINE
+
+
+def test_samples_of_a_run_may_be_named_by_links_that_lead_nowhere(out: Path):
+    (out / "inputs.npz").symlink_to("inputs.npz")
+    for data in ("random:3", str(out.parent / "thesis.txt")):
+        (out / MANIFEST).write_text(json.dumps({"tpusim": "1", "config": {"data": data}}))
+        assert data_of(out) == (data, 0)
 
 
 def as_link(path: Path, target: Path) -> None:

@@ -229,10 +229,23 @@ def test_a_memory_that_keeps_part_of_every_lane_is_the_whole_one(chip: ChipSpec)
         part.read(lmem(chip.lmem_bytes - 64, (1, 1, 4, 8), "f32"))
 
 
-def test_the_reach_of_a_program_is_that_of_its_views() -> None:
-    builder = Builder("bm1684x")
-    assert lane_reach(builder.program(), builder.chip) == 0
-    output = lmem(1024, (1, 2, 3, 5), "i8")
-    builder.add(Arith, kind="copy", a=lmem(128, output.shape, "i8"), output=output)
-    last = extent(output, builder.chip).stop
-    assert last <= lane_reach(builder.program(), builder.chip) < last + LANE_UNIT
+def test_the_reach_of_a_program_is_that_of_the_views_of_each_core() -> None:
+    builder = Builder("bm1690")
+    assert lane_reach(builder.program(), builder.chip) == {0: 0}
+    outputs = {0: lmem(1024, (1, 2, 3, 5), "i8"), 3: lmem(4096, (1, 2, 3, 5), "i8")}
+    for core, output in outputs.items():
+        builder.add(Arith, kind="copy", a=lmem(128, output.shape, "i8"), output=output, core=core)
+    found = lane_reach(builder.program(), builder.chip)
+    assert found.keys() == outputs.keys()
+    for core, output in outputs.items():
+        last = extent(output, builder.chip).stop
+        assert last <= found[core] < last + LANE_UNIT
+
+
+def test_every_core_has_as_much_local_memory_as_it_uses() -> None:
+    chip = chips.load("bm1690")
+    cores = Machine(chip, REGIONS, np.zeros(0, np.uint8), 128).of_cores({0: 128, 5: 64})
+    assert {core: memory.lmem.size // chip.lanes for core, memory in cores.items()} == {0: 128, 5: 64}
+    cores[5].write(lmem(0, (1, 1, 1, 8), "i8"), np.ones((1, 1, 1, 8), np.int8))
+    assert cores[5].lmem.any() and not cores[0].lmem.any()
+    assert cores[5].gmem["neurons"] is cores[0].gmem["neurons"]

@@ -14,7 +14,7 @@ import tpusim
 from tpusim.cli import main, waiting
 from tpusim.errors import ImportModelError
 from tpusim.frontend import inspect_onnx
-from tpusim.frontend.onnx import import_onnx
+from tpusim.frontend.onnx import external_files, import_onnx
 
 SIZE = 512
 """Rows and columns: a matrix of 1 MiB is large."""
@@ -91,10 +91,18 @@ def test_files_that_lack_them(tmp_path: Path) -> None:
     model = onnx.load(path, load_external_data=False)
     model.graph.initializer[0].external_data[0].value = "../elsewhere/weights.bin"
     onnx.save(model, inner / "net.onnx")
-    for wrong in (path, inner / "net.onnx"):
+    circle = inner / "circle"
+    circle.symlink_to(circle)
+    wrongs = [path, inner / "net.onnx"]
+    for number, place in enumerate(("circle", "circle/weights.bin", "w" * 5000, "w\0")):
+        model.graph.initializer[0].external_data[0].value = place
+        onnx.save(model, inner / f"{number}.onnx")
+        wrongs.append(inner / f"{number}.onnx")
+    for wrong in wrongs:
         for read in (import_onnx, inspect_onnx):
             with pytest.raises(ImportModelError, match="cannot be read"):
                 read(wrong)
+        assert wrong == path or external_files(wrong) == []
 
 
 def test_long_work_is_told_on_stderr(

@@ -52,7 +52,7 @@ def stored(program: Program) -> dict[str, bytes]:
     """Every tensor in global memory after the program has run over the field."""
     machine = Simulator(program)
     memory = field_machine(machine, Field(0))
-    cores = memory.of_cores({0, *(command.core for command in program.commands)})
+    cores = memory.of_cores(machine.lane_bytes)
     for entry in program.inputs:
         memory.given(entry.view, entry.name)
     for index in machine.order:

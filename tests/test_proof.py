@@ -779,6 +779,32 @@ def test_constants_are_read_and_not_written() -> None:
     assert (memory.read(constants) == first).all()
 
 
+def test_copies_move_the_numbers_of_all_bytes_between_any_layouts() -> None:
+    chip, size = chips.load("bm1684x"), 1 << 16
+    regions = (Region("coefficients", 0, size, writable=False), Region("neurons", size, size, writable=True))
+    data = np.random.default_rng(1).integers(0, 256, size).astype(np.uint8)
+    memory = FieldMachine(chip, regions, data, 1024, field=Field(4))
+    memory.gmem["neurons"][:] = np.arange(size)
+    dense = View("gmem", size, (2, 3 * chip.lanes, 3, 5), "i16", "dense")
+    apart = structs.replace(dense, address=size + 16, layout="strided", strides=(5800, 30, 10, 2))
+    compact = View("lmem", 0, dense.shape, "i16", "compact")
+    local = [
+        compact,
+        structs.replace(compact, lane=1),
+        structs.replace(compact, lane=1, address=30),  # a row after the one before it
+        structs.replace(compact, layout="aligned", lane=chip.lanes - 4, address=256),
+    ]
+    constants = [structs.replace(view, address=view.address - size) for view in (dense, apart)]
+    for source, target in product_of((*constants, dense, apart, *local), (dense, apart, *local)):
+        before = memory.raw(source)
+        memory.copy(source, target)
+        assert (memory.raw(target) == before).all(), (source, target)
+        if source in constants:
+            places = 2 * offsets_of(dense.shape, source.strides or (45 * chip.lanes, 15, 5, 1))
+            whole = memory.numbers_of_constants()
+            assert (before[..., 0] == whole[source.address + places]).all()
+
+
 # --------------------------------------------------------------------------------------------------- what is declared
 
 

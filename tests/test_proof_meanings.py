@@ -156,10 +156,6 @@ def test_right_programs_are_proven_by_the_meanings(label: str) -> None:
     )
 
 
-def test_the_host_moves_nothing_whatever_its_kernel_would_move_on_a_chip() -> None:
-    assert TpuTopK in by_itself("topk-places", "cv183x-int8")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("label", sorted({*PLACES, *SECONDARY}))
 def test_all_rows_are_proven_by_the_meanings(label: str) -> None:

@@ -99,7 +99,8 @@ class _Replay:
         self._feeds = feeds
         self._at = -1
         self.machine = JournalMachine(program)
-        self.cores = self.machine.of_cores({command.core for command in program.commands} | {0})
+        cores = {0, *(command.core for command in program.commands)}
+        self.cores = self.machine.of_cores(dict.fromkeys(cores, self.machine.lane_bytes))
 
     def execute(self, command: Command) -> None:
         """On the memory of the command's core."""
@@ -224,7 +225,8 @@ class Judge:
     def _sanitizer(self, mutant: Program, restores: dict[int, list[Restore]]) -> tuple[str, str]:
         """(part, message), the parts in the order in which `Simulator` asks them."""
         regions = regions_of(mutant)
-        memory, cores = Memory(self.chip, regions), {0, *(command.core for command in mutant.commands)}
+        memory = Memory(self.chip, regions)
+        cores = dict.fromkeys({0, *(command.core for command in mutant.commands)}, memory.lane_bytes)
         found: list[Any] = []
 
         def ordered() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from msgspec import structs
 
 from mutation.mutant import Mutant, Mutator, changed, chip_of, loads, pick, sites, stores, view_fields
-from tpusim.isa.commands import Conv, Depthwise, Move, Pool
+from tpusim.isa.commands import Conv, Depthwise, Fn, Move, Pool
 from tpusim.isa.layout import gmem_strides, lmem_strides
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.stream import Program
@@ -219,6 +220,18 @@ def swapped_operands(program: Program, rng: np.random.Generator) -> Mutant | Non
         return None
     site, a, b = place
     return changed(program, site, "swapped_operands", **{a: getattr(site[1], b), b: getattr(site[1], a)})
+
+
+def swapped_inputs(program: Program, rng: np.random.Generator) -> Mutant | None:
+    """Two operands of a macro function, or of a function of the host, are exchanged."""
+    pairs = [(site, *pair) for site in sites(program, Fn) for pair in combinations(range(len(site[1].inputs)), 2)]
+    place = pick(rng, pairs)
+    if place is None:
+        return None
+    site, a, b = place
+    inputs = list(site[1].inputs)
+    inputs[a], inputs[b] = inputs[b], inputs[a]
+    return changed(program, site, "swapped_inputs", inputs=tuple(inputs))
 
 
 def stale_weight(program: Program, rng: np.random.Generator) -> Mutant | None:

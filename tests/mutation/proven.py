@@ -22,7 +22,7 @@ from right_programs import Right, compile_quickly, drawn
 
 from mutation.corpus import Subject
 from mutation.mutant import Mutant
-from mutation.mutators_place import PLACE
+from mutation.mutators_place import PLACE, swapped_inputs
 from mutation.mutators_value import VALUE
 from mutation.study import mutants
 from tpusim.errors import TpusimError
@@ -62,7 +62,7 @@ def studied(right: Right, each: int) -> Counter[str]:
     proof = prover.prove(Simulator(right.program))
     assert proof.passed, f"{right.name}: {proof.wrong} {proof.declared}"
     wanted, found = cache(partial(outputs, right.program)), Counter[str]()
-    for mutant in mutants(Subject(right.name, right.program, ()), each, 1, (*PLACE, *VALUE)):
+    for mutant in mutants(Subject(right.name, right.program, ()), each, 1, (*PLACE, *VALUE, swapped_inputs)):
         said = verdict(prover, wanted, mutant)
         found[f"{mutant.kind} {said}"] += 1
         if said == "missed":

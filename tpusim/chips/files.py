@@ -19,6 +19,7 @@ from tpusim.chips.removed import without_removed
 from tpusim.chips.spec import ChipSpec
 from tpusim.errors import ConfigError, meant
 from tpusim.host import documents
+from tpusim.host.files import real
 from tpusim.registry import CHIPS
 
 _PACKAGE = "tpusim.chips"
@@ -149,7 +150,7 @@ def _from_file(path: Path) -> ChipSpec:
 
 def _fields(path: Path, where: str, seen: tuple[Path, ...]) -> _Fields:
     """All fields of a chip file, those of the file it extends included."""
-    if path.resolve() in seen:
+    if real(path) in seen:
         raise ConfigError(f"{where}: extends itself; let it extend another chip")
     try:
         own = documents.read_toml(path)
@@ -157,7 +158,7 @@ def _fields(path: Path, where: str, seen: tuple[Path, ...]) -> _Fields:
         raise ConfigError(f"{where}: cannot be read, {error.strerror or error}") from error
     except ValueError as error:
         raise ConfigError(f"{where}: TOML is required, {error}") from error
-    return _extended(own, path.parent, where, (*seen, path.resolve()))
+    return _extended(own, path.parent, where, (*seen, real(path)))
 
 
 def _extended(own: _Fields, folder: Path | None, where: str, seen: tuple[Path, ...]) -> _Fields:

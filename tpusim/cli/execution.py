@@ -511,6 +511,11 @@ class Simulate(Command):
         options = simulator_options(self.dma, self.seed, sanitize=self.sanitize)
         options_given = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
         given = compiled_of(self.program, options_given, self.net)
+        if self.prove and self.net:
+            raise ConfigError(
+                f"--prove: a program of one network is required, got net '{self.net}' of several, whose "
+                "tensors linking has moved; prove its program before `tpusim link`"
+            )
         program = given.program
         module = module_of(given, self.program) if self.prove else None
         machine = Simulator(program, options=options)

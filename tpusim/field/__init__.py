@@ -15,7 +15,7 @@ words that commands and ops share. Limits: intermediate integers of 16 and 32 bi
 not on the chip is for legality and values.
 """
 
-from tpusim.field.arithmetic import PRIME, SETS, Elements, Field, inverse, product, summed, times
+from tpusim.field.arithmetic import PRIME, SETS, Elements, Field, inverse, plus, product, summed, times
 from tpusim.field.constants import stored
 from tpusim.field.extremes import extreme, largest
 from tpusim.field.integers import Scaling, requanted, saturated, shifted
@@ -32,6 +32,7 @@ __all__ = [
     "extreme",
     "inverse",
     "largest",
+    "plus",
     "product",
     "requanted",
     "saturated",

@@ -1,9 +1,10 @@
 """GF(p): elements, exact sums of products through BLAS, and uninterpreted functions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
+from types import EllipsisType
 from typing import TypeAlias
 
 import numpy as np
@@ -37,6 +38,21 @@ _ODD = tuple(_GOLDEN * (2 * i + 1) & _WORD for i in range(1, 17))
 """Factors of the operands of a function, in order."""
 
 
+def parts(shape: Sequence[int], most: int = _BLOCK) -> Iterator[tuple[int | slice | EllipsisType, ...]]:
+    """Indices of parts of an array along its first axes, of at most so many elements each."""
+    axis, size = len(shape), 1
+    while axis and size * shape[axis - 1] <= most:
+        axis -= 1
+        size *= shape[axis]
+    if not axis:
+        yield (...,)
+        return
+    step = most // size
+    for outer in np.ndindex(*shape[: axis - 1]):
+        for first in range(0, shape[axis - 1], step):
+            yield (*outer, slice(first, first + step))
+
+
 def _remainder(part: np.ndarray, quotients: np.ndarray) -> None:
     """Part minus p for every quotient, each at most 1 off, in place; both may have wrapped around 2**64."""
     part -= quotients.astype(np.int64) * PRIME
@@ -66,15 +82,14 @@ def times(x: Elements, factor: int | Elements) -> Elements:
     """
     if isinstance(factor, int):
         return x if factor == 1 else _times_number(x, factor % PRIME)
-    found = np.empty(np.broadcast_shapes(x.shape, factor.shape), np.int64)
-    pair = [np.ascontiguousarray(np.broadcast_to(a, found.shape)).reshape(-1) for a in (x, factor)]
-    flat = found.reshape(-1)
-    for start in range(0, flat.size, _BLOCK):
-        left, right = (a[start : start + _BLOCK] for a in pair)
-        part = flat[start : start + _BLOCK]
+    shape = np.broadcast_shapes(x.shape, factor.shape)
+    one, other = (np.broadcast_to(operand, shape or 1) for operand in (x, factor))
+    found = np.empty(one.shape, np.int64)
+    for index in parts(found.shape):
+        left, right, part = one[index], other[index], found[index]
         np.multiply(left, right, out=part)
         _remainder(part, left * (1.0 / PRIME) * right)
-    return found
+    return found.reshape(shape)
 
 
 def _times_number(x: Elements, factor: int) -> Elements:
@@ -91,18 +106,24 @@ def summed(terms: Iterable[Elements]) -> Elements:
     """The sum of some elements each, which broadcast."""
     total, *others = terms
     for term in others:
-        total = _less(total + term)
+        total = _sum(total, term)
     return total
 
 
-def _less(x: np.ndarray) -> Elements:
-    """Integers below 2 * p modulo p; x may be overwritten."""
-    x = np.ascontiguousarray(x)
-    flat = x.reshape(-1)
-    for start in range(0, flat.size, _BLOCK):
-        part = flat[start : start + _BLOCK]
+def plus(x: Elements, number: int) -> Elements:
+    """The sum with an integer of any size and sign; x itself for 0."""
+    return x if number == 0 else _sum(x, np.array(number % PRIME))
+
+
+def _sum(one: Elements, other: Elements) -> Elements:
+    shape = np.broadcast_shapes(one.shape, other.shape)
+    one, other = (np.broadcast_to(operand, shape or 1) for operand in (one, other))
+    found = np.empty(one.shape, np.int64)
+    for index in parts(found.shape):
+        part = found[index]
+        np.add(one[index], other[index], out=part)
         _smaller(part, part - PRIME)
-    return x
+    return found.reshape(shape)
 
 
 def inverse(numbers: np.ndarray) -> Elements:
@@ -226,20 +247,17 @@ class Field:
         for operand, odd in zip(operands, _ODD, strict=False):
             words, factor = np.asarray(operand, np.int64).view(np.uint64), np.uint64(odd)
             if operand.shape == shape:
-                whole.append((words.reshape(-1), factor))
+                whole.append((words, factor))
             else:  # few elements for many results
                 start = start + words.reshape((1,) * (len(shape) - operand.ndim) + operand.shape) * factor
-        found = np.empty(shape, np.uint64)
-        if start.size > 1:
-            found[...] = start
-        flat, scratch = found.reshape(-1), np.empty(_BLOCK, np.uint64)
-        for first in range(0, flat.size, _BLOCK):
-            part = flat[first : first + _BLOCK]
-            room = scratch[: part.size]
-            if start.size == 1:
-                part.fill(start.item())
+        found, start = np.empty(shape, np.uint64), np.broadcast_to(start, shape)
+        scratch = np.empty(_BLOCK, np.uint64)
+        for index in parts(shape):
+            part = found[index]
+            room = scratch[: part.size].reshape(part.shape)
+            part[...] = start[index]
             for operand, factor in whole:
-                part += np.multiply(operand[first : first + _BLOCK], factor, out=room)
+                part += np.multiply(operand[index], factor, out=room)
             _mix(part, room)
         return found.view(np.int64)
 

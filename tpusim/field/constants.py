@@ -1,33 +1,43 @@
 """The numbers of the bytes of constants."""
 
-from itertools import product
-
 import numpy as np
 
-from tpusim.field.arithmetic import Field, mixed, odd_numbers
+from tpusim.field.arithmetic import Elements, Field, mixed, odd_numbers, parts
 
 _BLOCK = 1 << 14
 """Bytes whose numbers are computed at once."""
+_PIECE = 1 << 16
+"""Bytes whose numbers are computed before they are copied into memory: they are still in a cache then."""
 
 
-def stored(field: Field, data: np.ndarray, address: int) -> np.ndarray:
+def stored(field: Field, data: np.ndarray, address: int, *, tag: int = 0, into: np.ndarray | None = None) -> Elements:
     """Random elements that bytes (uint8) and their addresses determine.
 
-    address: of the first byte; the strides of the array are those of the addresses.
+    address: of the first byte; the strides of the array are those of the addresses. tag: with which each is joined
+    (xor). into: an array (int64) of the data's shape that is filled and returned; None: a new one.
     """
-    run = _contiguous(data)
-    found, bytes_ = np.empty((data.size // run, run), np.int64), data.reshape(-1, run)
+    found = np.empty(data.shape, np.int64) if into is None else into
     of_byte, of_place, start = odd_numbers(field.apply(("constant byte",), np.arange(3)).view(np.uint64))
-    first, along = _runs(data, run, address) * of_place + start, np.arange(run, dtype=np.uint64) * of_place
-    rows = max(1, _BLOCK // run)
-    for row, place in product(range(0, len(found), rows), range(0, run, _BLOCK)):
-        some = slice(row, row + rows), slice(place, place + _BLOCK)
-        z = found[some].view(np.uint64)
-        np.multiply(bytes_[some], of_byte, out=z)
-        z += along[some[1]]
-        z += first[some[0], None]
-        mixed(z)
-    return found.reshape(data.shape)
+    along = np.arange(min(data.size, _BLOCK), dtype=np.uint64) * of_place
+    for index in parts(data.shape, _PIECE):
+        bytes_, target = data[index], found[index]
+        numbers = target if target.flags.c_contiguous else np.empty(bytes_.shape, np.int64)
+        run = _contiguous(bytes_)
+        flat, rows = bytes_.reshape(-1, run), numbers.reshape(-1, run).view(np.uint64)
+        first = _runs(bytes_, run, address + bytes_.ctypes.data - data.ctypes.data) * of_place + start
+        at_once = max(1, _BLOCK // run)
+        for row in range(0, len(rows), at_once):
+            for place in range(0, run, _BLOCK):
+                z = rows[row : row + at_once, place : place + _BLOCK]
+                np.multiply(flat[row : row + at_once, place : place + _BLOCK], of_byte, out=z)
+                z += along[: z.shape[1]]
+                z += first[row : row + at_once, None] + np.array([place], np.uint64) * of_place
+                mixed(z)
+                if tag:
+                    z ^= np.uint64(tag)
+        if numbers is not target:
+            target[...] = numbers
+    return found
 
 
 def _contiguous(data: np.ndarray) -> int:

@@ -7,7 +7,7 @@ that rounds, a doubling multiplication and a saturation to bytes are functions t
 from dataclasses import dataclass
 from typing import Literal
 
-from tpusim.field.arithmetic import PRIME, Elements, Field, times
+from tpusim.field.arithmetic import PRIME, Elements, Field, plus, times
 
 _BYTES = {"i8": (-128, 127), "u8": (0, 255), "i4": (-8, 7), "u4": (0, 15)}
 _UNSIGNED = ("u16", "u8", "u4")
@@ -60,8 +60,7 @@ def scaled(field: Field, x: Elements, by: Scaling) -> Elements:
 def requanted(field: Field, x: Elements, by: Scaling, dtype: str, *, relu: bool = False, known: str = "") -> Elements:
     """Scale, add the zero point, relu at the zero point, saturate (4.1). known: the type of x if it is not wider."""
     plain = by == Scaling()
-    total = scaled(field, x, by)
-    total = (total + by.zero_point) % PRIME if by.zero_point else total
+    total = plus(scaled(field, x, by), by.zero_point)
     return saturated(field, total, dtype, floor=by.zero_point if relu else None, known=known if plain else "")
 
 

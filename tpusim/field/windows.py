@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from tpusim.field.arithmetic import Elements, Field, narrowed, odd_numbers, product, summed
+from tpusim.field.arithmetic import Elements, Field, narrowed, odd_numbers, parts, product, summed
 
 _VOLUME = 3
 """Axes of the kernel of a volume."""
@@ -112,4 +112,8 @@ def _plane(
         met = image.reshape(n, groups, each, -1).view(np.uint64)
         sums = np.einsum("ngip,i->ngp", met, factors[tap]).reshape(n, groups, *extents)
         hashes += seen(sums, window, place, size)
-    return narrowed(hashes.reshape(n, groups, 1, -1) * rows).reshape(n, oc, *size)
+    seen_by, found = hashes.reshape(n, groups, 1, -1), np.empty((n, groups, oc // groups, prod(size)), np.uint64)
+    seen_by, rows = np.broadcast_arrays(seen_by, rows)
+    for index in parts(found.shape):
+        narrowed(np.multiply(seen_by[index], rows[index], out=found[index]))
+    return found.view(np.int64).reshape(n, oc, *size)

@@ -35,6 +35,14 @@ def files_in(folder: Path) -> list[Path]:
     return sorted(found)
 
 
+def real(path: str | os.PathLike[str]) -> Path:
+    """The path without links. Links that lead in a circle, and names that no file can have, stay as they are."""
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError:  # a zero byte
+        return Path(path)
+
+
 def opened(path: str | os.PathLike[str]) -> BufferedReader:
     """A file to read its bytes from. Raises OSError as `open` does, and for a device, which may never end."""
     file = Path(path).open("rb")  # noqa: SIM115  the caller closes it

@@ -119,7 +119,7 @@ class Prover:
         """Both sides for one seed, until the first wrong result."""
         program, flat = machine.program, self._flat_side(field)
         memory = field_machine(machine, field)
-        cores = memory.of_cores({0, *(command.core for command in program.commands)})
+        cores = memory.of_cores(machine.lane_bytes)
         _require_inputs(flat.inputs, program)
         for entry in program.inputs:
             memory.write(entry.view, flat.inputs[entry.name].reshape(entry.view.shape))

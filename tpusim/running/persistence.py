@@ -22,7 +22,7 @@ from tpusim.calibration.table import read_table
 from tpusim.canonicalize import QUIRKS
 from tpusim.errors import ConfigError, TpusimError, option
 from tpusim.host.documents import read_json
-from tpusim.host.files import files_in
+from tpusim.host.files import files_in, real
 from tpusim.inference import quantisation
 from tpusim.inference import run as run_flat
 from tpusim.ir.attrs import value_name
@@ -304,7 +304,7 @@ def data_of(folder: Path) -> tuple[str, int] | None:
     data = str(manifest.config.get("data", "")) if manifest is not None else ""
     if not data or not (data.startswith("random:") or Path(data).exists()):
         return None
-    if Path(data).resolve() == (folder / "inputs.npz").resolve():
+    if real(data) == real(folder / "inputs.npz"):
         return None
     table = folder / "cali_table"
     lines = table.read_text(encoding="utf-8").splitlines() if table.is_file() else []

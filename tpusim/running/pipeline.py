@@ -26,6 +26,7 @@ from tpusim.chips import require_cores
 from tpusim.errors import ConfigError, meant, option
 from tpusim.fidelity import card_of
 from tpusim.frontend import read_model
+from tpusim.host.files import real
 from tpusim.host.heap import give_back
 from tpusim.host.threads import background_thread
 from tpusim.images import images_of
@@ -303,7 +304,7 @@ def write_run(a: Artefacts, folder: Path) -> Path:
     names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
     seconds = dict(a.stages)
     with Store(folder, names, __version__, ARTEFACTS) as store:
-        store.begin(stated(_on_disk(a, folder.resolve())), folder, [])
+        store.begin(stated(_on_disk(a, real(folder))), folder, [])
         for stage, artefact in made.items():
             if artefact is not None:
                 files = FILES[stage]

@@ -4,7 +4,7 @@
 one mark per byte (initialised or not). All of them check bounds and write protection.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -56,11 +56,20 @@ LANE_UNIT = 64
 """Lanes are allocated in multiples of this many bytes, so that elements of every type are aligned."""
 
 
-def lane_reach(program: Program, chip: ChipSpec) -> int:
-    """How many bytes of every lane the views of a program reach; its views lie inside local memory (`check_bounds`)."""
-    views = {view for command in program.commands for view in (*command.reads(), *command.writes())}
-    views.update(found.view for found in (*program.tensors, *program.locations))
-    return align(max((extent(view, chip).stop for view in views if view.memory == "lmem"), default=0), LANE_UNIT)
+def lane_reach(program: Program, chip: ChipSpec) -> dict[int, int]:
+    """Core -> how many bytes of each of its lanes are used; core 0 is always a key.
+
+    The views of the program lie inside local memory (`check_bounds`), and its tables name commands (`check_tables`).
+    """
+    views = {0: {entry.view for entry in program.tensors}}
+    for command in program.commands:
+        views.setdefault(command.core, set()).update((*command.reads(), *command.writes()))
+    for location in program.locations:
+        views[program.commands[location.command].core].add(location.view)
+    return {
+        core: align(max((extent(view, chip).stop for view in some if view.memory == "lmem"), default=0), LANE_UNIT)
+        for core, some in views.items()
+    }
 
 
 def span_text(reach: Extent) -> str:
@@ -106,15 +115,16 @@ class Memory:
                 "if the program needs so much, run it where more memory is free"
             ) from error
 
-    def of_other_core(self) -> Self:
-        """The memory of another core: separate local memory, the same global memory (DC-06)."""
+    def with_lanes(self, lane_bytes: int) -> Self:
+        """The same global memory with other local memory (DC-06), of so many bytes in every lane."""
         other = copy(self)
-        other.lmem = np.zeros(self.lmem.shape, self.cell)
+        other.lane_bytes = lane_bytes
+        other.lmem = np.zeros(self.chip.lanes * lane_bytes, self.cell)
         return other
 
-    def of_cores(self, cores: Iterable[int]) -> dict[int, Self]:
-        """Core -> its memory; core 0 has this one."""
-        return {core: self.of_other_core() if core else self for core in cores}
+    def of_cores(self, lane_bytes: Mapping[int, int]) -> dict[int, Self]:
+        """Core -> its memory, with so many bytes in every lane (`lane_reach`); core 0 has this one."""
+        return {core: self.with_lanes(size) if core else self for core, size in lane_bytes.items()}
 
     def reset(self) -> None:
         """Zero everything that commands may write."""
@@ -219,17 +229,10 @@ class Machine(Memory):
         other._found = {}
         return other
 
-    def of_other_core(self) -> Self:
-        """The memory of another core (DC-06), with an empty cache of windows."""
-        other = super().of_other_core()
-        other._found = {}
-        return other
-
     def with_lanes(self, lane_bytes: int) -> Self:
-        """The same global memory with other local memory, of so many bytes in every lane."""
-        other = copy(self)
-        other.lane_bytes, other._found = lane_bytes, {}
-        other.lmem = np.zeros(self.chip.lanes * lane_bytes, self.cell)
+        """As of every memory, with an empty cache of windows."""
+        other = super().with_lanes(lane_bytes)
+        other._found = {}
         return other
 
     def _cells(self, view: View) -> list[Cells]:

@@ -84,9 +84,9 @@ class _Numbers(Memory):
         super().__init__(chip, regions, lane_bytes)
         self._found: dict[View, list[np.ndarray]] = {}
 
-    def of_other_core(self) -> Self:
-        """The memory of another core (DC-06), with an empty cache of windows."""
-        other = super().of_other_core()
+    def with_lanes(self, lane_bytes: int) -> Self:
+        """As of every memory, with an empty cache of windows."""
+        other = super().with_lanes(lane_bytes)
         other._found = {}
         return other
 
@@ -134,8 +134,8 @@ class Ownership:
         self._program = program
         self._chip = chip
         self._read_only = [region for region in regions if not region.writable]
-        numbers = _Numbers(chip, regions, lane_reach(program, chip))
-        self._cores = numbers.of_cores({0, *(command.core for command in program.commands)})
+        lane_bytes = lane_reach(program, chip)
+        self._cores = _Numbers(chip, regions, lane_bytes[0]).of_cores(lane_bytes)
         self._numbers = self._cores[0]
         """The numbers of the core whose command is being checked."""
         self._writers = [_NOBODY]

@@ -112,17 +112,17 @@ class Simulator:
         check_tables(program, everything)
         check_sizes(program, everything)
         lane_bytes = lane_reach(program, self.chip)
-        self._memory = Machine(self.chip, regions, program.coefficients, lane_bytes)
+        self._memory = Machine(self.chip, regions, program.coefficients, lane_bytes[0])
         self._queues = queues = Queues(program.commands)
         self.order = order(queues, self.options.dma, self.options.seed)
-        self._cores = self._memory.of_cores(queues.cores)
+        self._cores = self._memory.of_cores(lane_bytes)
         self._restores: dict[int, list[Restore]] = {}
         self._kept = frozenset[str]()
         if self.options.sanitize:
             for command in program.commands:
                 check(command, self.chip)
             check_races(queues, self.order, self._memory)
-            check_poison(program, self.order, Shadow(self.chip, regions, lane_bytes).of_cores(queues.cores))
+            check_poison(program, self.order, Shadow(self.chip, regions, lane_bytes[0]).of_cores(lane_bytes))
             ownership = Ownership(program, self.chip, regions)
             ownership.check(self.order)
             self._restores = ownership.restores
@@ -134,7 +134,7 @@ class Simulator:
         other = copy(self)
         other.options = replace(self.options, sanitize=False)
         other._restores = {}
-        other._memory, other._cores = memory, memory.of_cores(self._queues.cores)
+        other._memory, other._cores = memory, memory.of_cores(self.lane_bytes)
         return other
 
     def sharing(self, memory: Machine, kept: Iterable[str]) -> Self:
@@ -145,7 +145,7 @@ class Simulator:
         other = copy(self)
         other._kept = frozenset(kept)
         other._memory = memory.with_lanes(self._memory.lane_bytes)
-        other._cores = other._memory.of_cores(self._queues.cores)
+        other._cores = other._memory.of_cores(self.lane_bytes)
         return other
 
     def reordered(self, dma: Timing, seed: int = 0) -> Self:
@@ -221,6 +221,11 @@ class Simulator:
     def memories(self) -> Mapping[int, Machine]:
         """Core -> the memory that its commands work on; they share global memory."""
         return self._cores
+
+    @property
+    def lane_bytes(self) -> dict[int, int]:
+        """Core -> how many bytes of each of its lanes are allocated."""
+        return {core: memory.lane_bytes for core, memory in self._cores.items()}
 
     def start(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Bring the memories into the state before the first command: zeros, coefficients and these inputs."""

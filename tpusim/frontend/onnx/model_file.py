@@ -22,7 +22,7 @@ from ml_dtypes import bfloat16
 from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.errors import ImportModelError, option
-from tpusim.host.files import opened
+from tpusim.host.files import opened, real
 from tpusim.ir.content import ONNX, is_stablehlo, what_it_is
 
 PROTO_LIMIT = 2**31 - 1
@@ -54,6 +54,8 @@ NUMBERS: dict[int, np.dtype] = {
     },
 }  # fmt: skip
 """ONNX element types that network inputs may have, and the NumPy types in which users give them."""
+_UNREADABLE = (OSError, ValueError, RuntimeError, onnx.checker.ValidationError)
+"""What reading a model raises; a RuntimeError is the file system's."""
 AXES = {3: "NCL", 4: "NCHW", 5: "NCDHW"}
 """Names for free dims without a name, by rank."""
 WORD = r"(?!x)[A-Za-z][A-Za-z0-9_]*"
@@ -210,7 +212,7 @@ def _load(path: str | os.PathLike[str], *, whole: bool) -> onnx.ModelProto:
         raise ImportModelError(f"model '{os.fspath(path)}' is {found}") from error
     except IsADirectoryError as error:
         raise ImportModelError(f"model '{os.fspath(path)}' is {what_it_is(path)}") from error
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+    except _UNREADABLE as error:
         raise ImportModelError(f"model '{os.fspath(path)}' cannot be read: {first_line(error)}") from error
     if not model.ListFields():
         raise ImportModelError(f"model '{os.fspath(path)}' is {what_it_is(path)}")
@@ -255,7 +257,7 @@ class Numbers:
         try:
             onnx.external_data_helper.load_external_data_for_tensor(loaded, self._folder)
             return numpy_helper.to_array(loaded)
-        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        except _UNREADABLE as error:
             raise ImportModelError(
                 f"model '{self._label}': initializer '{tensor.name}' cannot be read: {first_line(error)}"
             ) from error
@@ -264,7 +266,7 @@ class Numbers:
         """The array in its file; None for a file or a type that `of` examines and reads."""
         file, given = Path(self._folder, _place(tensor)), {e.key: e.value for e in tensor.external_data}
         begin, size = int(given.get("offset") or 0), _size(tensor)
-        inside = file.resolve() == Path(self._folder).resolve() / _place(tensor)
+        inside = real(file) == real(self._folder) / _place(tensor)
         if not inside or tensor.data_type != TensorProto.FLOAT or int(given.get("length") or size) != size:
             return None
         if begin % 4 or begin < 0 or begin + size > file.stat().st_size:
@@ -367,7 +369,7 @@ def _weights_file(folder: Path, location: str) -> Path | None:
     """The file of a model's weights; None for a place that ONNX does not allow: outside the folder, or no file."""
     with suppress(ValueError, OSError):
         file = folder / location
-        if file.resolve().is_relative_to(folder.resolve()) and file.is_file():
+        if real(file).is_relative_to(real(folder)) and file.is_file():
             return file
     return None
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, Scaling, requanted, saturated, shifted, summed, times
+from tpusim.field import PRIME, Elements, Field, Scaling, plus, requanted, saturated, shifted, summed, times
 from tpusim.field import extreme as extreme_of
 from tpusim.field.integers import by_channel, clamped
 from tpusim.ir.attrs import floats, ints
@@ -43,7 +43,7 @@ def add(op: TpuAdd, operands: Sequence[Any], field: Field) -> Elements | None:
     total = summed(shifted(field, x, r, "half_up") for x, r in zip(terms, ints(rs), strict=True))
     if zero and relu:
         total = clamped(field, total, 0, None)
-    return saturated(field, (total + zero) % PRIME, dtype, floor=0 if relu and not zero else None)
+    return saturated(field, plus(total, zero), dtype, floor=0 if relu and not zero else None)
 
 
 def sub(op: TpuSub, operands: Sequence[Any], field: Field) -> Elements | None:
@@ -117,7 +117,7 @@ def scale(op: TpuScale, operands: Sequence[Any], field: Field) -> Elements | Non
     if is_set(op.clamp16):
         total = field.apply(("16 bits", dtype.startswith("u")), total)
     total = field.apply(("channel shift", "down"), total, *rshift)
-    return saturated(field, (total + zero_point(op.output)) % PRIME, dtype, floor=0 if relu_of(op) else None)
+    return saturated(field, plus(total, zero_point(op.output)), dtype, floor=0 if relu_of(op) else None)
 
 
 def clip(op: TpuClip, operands: Sequence[Any], field: Field) -> Elements | None:

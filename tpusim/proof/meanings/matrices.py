@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, Scaling, product, requanted, saturated, shifted, times
+from tpusim.field import PRIME, Elements, Field, Scaling, plus, product, requanted, saturated, shifted, times
 from tpusim.field.integers import clamped
 from tpusim.ir.attrs import ints
 from tpusim.ir.types import shape_of
@@ -47,7 +47,7 @@ def matmul(op: TpuMatMul, operands: Sequence[Any], field: Field) -> Elements | N
         if not columns:
             return None
         found = shifted(field, times(total, columns[0].reshape(-1)), op.scaling[1], "half_up")
-        return saturated(field, (found + zero) % PRIME, dtype)
+        return saturated(field, plus(found, zero), dtype)
     if not several:
         return requanted(field, total, Scaling(*op.scaling, zero, mode=mode), dtype)
     assert op.multipliers is not None and op.rshifts is not None  # each matrix has one

@@ -3,7 +3,7 @@
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.field import PRIME, Elements, Field, extreme
+from tpusim.field import Elements, Field, extreme, plus
 from tpusim.field.integers import clamped
 from tpusim.ir.types import element_of
 from tpusim.isa.region import NARROW, DType
@@ -39,4 +39,4 @@ def rectified_in_steps(x: Elements, op: Operation, field: Field, *, rounded: boo
 
 def without_zero(x: Elements, zero: int) -> Elements:
     """Integers minus their zero point."""
-    return (x - zero) % PRIME if zero else x
+    return plus(x, -zero)

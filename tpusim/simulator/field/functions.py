@@ -10,7 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, Scaling, extreme, product, requanted, saturated, shifted, summed, times
+from tpusim.field import (
+    PRIME,
+    Elements,
+    Field,
+    Scaling,
+    extreme,
+    plus,
+    product,
+    requanted,
+    saturated,
+    shifted,
+    summed,
+    times,
+)
 from tpusim.field.integers import clamped
 from tpusim.field.selected import channels_around, gathered, of_samples, of_whole, picked, weighed
 from tpusim.isa import functions as fn
@@ -77,7 +90,7 @@ def _requanted(
     field: Field, function: fn.AddInt | fn.SubInt, operands: Operands, zeros: tuple[int, ...]
 ) -> list[Elements]:
     terms = zip(operands, zeros, function.multipliers, function.rshifts, strict=True)
-    return [shifted(field, times((x - z) % PRIME if z else x, m), r, "half_up") for x, z, m, r in terms]
+    return [shifted(field, times(plus(x, -z), m), r, "half_up") for x, z, m, r in terms]
 
 
 def add_int(field: Field, function: fn.AddInt, operands: Operands, output: View) -> Elements:
@@ -86,7 +99,7 @@ def add_int(field: Field, function: fn.AddInt, operands: Operands, output: View)
     if function.relu and function.zero_point:
         total = clamped(field, total, 0, None)
     floor = 0 if function.relu and not function.zero_point else None
-    return saturated(field, (total + function.zero_point) % PRIME, output.dtype, floor=floor)
+    return saturated(field, plus(total, function.zero_point), output.dtype, floor=floor)
 
 
 def sub_int(field: Field, function: fn.SubInt, operands: Operands, output: View) -> Elements:
@@ -99,14 +112,14 @@ def mul_int(field: Field, function: fn.MulInt, operands: Operands, output: View)
     """The product, relu, one requant."""
     found = np.ones((), np.int64)
     for x, zero in zip(operands, function.operand_zero_points, strict=True):
-        found = times(found, (x - zero) % PRIME)
+        found = times(found, plus(x, -zero))
     found = clamped(field, found, 0, None) if function.relu else found
     found = times(found, function.multiplier)
     if function.qdm:
         scaled = field.apply(("doubling product", function.rshift), found)
     else:
         scaled = shifted(field, found, function.rshift, "half_up")
-    return saturated(field, (scaled + function.zero_point) % PRIME, output.dtype)
+    return saturated(field, plus(scaled, function.zero_point), output.dtype)
 
 
 def const_int(field: Field, function: fn.ConstInt, operands: Operands, output: View) -> Elements:

@@ -1,5 +1,7 @@
 """The machine's memories with a field element for every byte."""
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Self
 
 import numpy as np
@@ -44,10 +46,10 @@ class FieldMachine(Machine):
         self.field = field
         self.constants = Machine(chip, regions, coefficients, lane_bytes)
 
-    def of_other_core(self) -> Self:
+    def with_lanes(self, lane_bytes: int) -> Self:
         """The memory of another core, which copies constants for itself."""
-        other = super().of_other_core()
-        other.constants = self.constants.of_other_core()
+        other = super().with_lanes(lane_bytes)
+        other.constants = self.constants.with_lanes(lane_bytes)
         return other
 
     def with_region(self, region: Region) -> Self:
@@ -92,10 +94,14 @@ class FieldMachine(Machine):
         region = self._locate(view, "access") if view.memory == "gmem" else None
         return region is not None and not region.writable
 
-    def _of_constants(self, view: View) -> list[tuple[Index, np.ndarray]]:
-        cells = self.constants.cells(view, as_bytes=True)
-        places = blocks(view, self.chip, self.lane_bytes)
-        return [(i, stored(self.field, bytes_, block.offset)) for (i, bytes_), block in zip(cells, places, strict=True)]
+    def _of_constants(self, view: View, tag: int = 0) -> list[tuple[Index, np.ndarray]]:
+        return [(i, stored(self.field, data, address, tag=tag)) for i, data, address in self._bytes(view)]
+
+    def _bytes(self, view: View) -> Iterator[tuple[Index, np.ndarray, int]]:
+        """The bytes of constants in each box of a view, and the address of the first."""
+        cells, boxes = self.constants.cells(view, as_bytes=True), blocks(view, self.chip, self.lane_bytes)
+        for (index, data), box in zip(cells, boxes, strict=True):
+            yield index, data, box.offset
 
     def numbers_of_constants(self) -> np.ndarray:
         """The numbers of all bytes of constants."""
@@ -107,13 +113,27 @@ class FieldMachine(Machine):
 
     def copy(self, source: View, target: View) -> None:
         """Copy the numbers of all bytes to another view of as many bytes per element."""
-        one, other = self.windows(source), self.windows(target, writing=True)
-        if len(one) == len(other) == 1 and one[0][1].shape == other[0][1].shape:
-            other[0][1][...] = one[0][1]
+        source, target = byte_view(source), byte_view(target)
+        to = self.windows(target, writing=True)
+        if self._constant(source) and _is_one_box(source):
+            for _, data, address in self._bytes(source):
+                for index, window in to:
+                    part = data[index]
+                    start = address + part.ctypes.data - data.ctypes.data
+                    stored(self.field, part.reshape(window.shape), start, into=window)
             return
-        cells = _joined(byte_view(source), one)
-        for index, window in other:
-            window[...] = cells[index].reshape(window.shape)
+        given = self.windows(source)
+        apart = source.memory != target.memory or len(given) == len(to) == 1  # no box is read after it was written
+        if apart and [window.shape for _, window in given] == [window.shape for _, window in to]:
+            for (_, one), (_, other) in zip(given, to, strict=True):
+                other[...] = one
+        elif apart and _is_one_box(target):
+            for (index, window), (_, box) in product(given, to):
+                box[index].reshape(window.shape)[...] = window
+        else:
+            cells = given[0][1] if apart and _is_one_box(source) and given else _joined(source, given)
+            for index, window in to:
+                window[...] = cells[index].reshape(window.shape)
 
     def read(self, view: View) -> Elements:
         """The elements of a view, in its shape."""
@@ -125,11 +145,10 @@ class FieldMachine(Machine):
 
     def _whole(self, view: View) -> Elements:
         """Elements of a byte or more, from the first byte of each if the others belong to it."""
-        tags, windows = self.field.tags(view.dtype, itemsize(view.dtype)), self.windows(view)
-        if len(windows) == len(tags) == 1 and self._constant(view):  # a large copy is not copied again
-            only = windows[0][1]
-            only ^= tags[0]
-            return only.reshape(view.shape)
+        tags = self.field.tags(view.dtype, itemsize(view.dtype))
+        if len(tags) == 1 and self._constant(view) and _is_one_box(view) and view.elements:
+            return self._of_constants(view, int(tags[0]))[0][1].reshape(view.shape)
+        windows = self.windows(view)
         found = np.empty(view.shape, _CELL)
         for index, window in windows:
             part = found[index].reshape(window.shape[:-1])
@@ -175,6 +194,11 @@ class FieldMachine(Machine):
                 "of this program"
             )
         return array
+
+
+def _is_one_box(view: View) -> bool:
+    """Whether a view has one box (`isa.blocks`), whose shape is the view's: any part of it is a window, too."""
+    return not view.laned and view.interleave == 1
 
 
 def _joined(view: View, windows: list[tuple[Index, np.ndarray]]) -> np.ndarray:

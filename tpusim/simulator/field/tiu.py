@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tpusim.field import PRIME, Elements, Field, extreme, product, requanted, saturated, shifted, summed, times
+from tpusim.field import PRIME, Elements, Field, extreme, plus, product, requanted, saturated, shifted, summed, times
 from tpusim.field.integers import by_channel, clamped
 from tpusim.field.selected import chosen, related
 from tpusim.isa.commands import (
@@ -60,7 +60,7 @@ def _requantised(command: MatMul, total: Elements, batch: tuple[int, ...], memor
         by = command.requant or Requant()
         columns = memory.read(command.multipliers).reshape(-1)
         found = shifted(field, times(total, columns), by.rshift, by.rounding)
-        return saturated(field, (found + by.zero_point) % PRIME, dtype)
+        return saturated(field, plus(found, by.zero_point), dtype)
     if not command.requants:
         return requanted(field, total, scaling(command.requant or Requant()), dtype)
     apart = total.reshape(-1, len(command.requants), *total.shape[-2:])
@@ -132,7 +132,7 @@ def rescale(command: Rescale, memory: FieldMachine) -> None:
     """RQ rq1: one requant for all channels."""
     x, known = memory.read(command.input), command.input.dtype
     if command.input_zero:
-        x, known = (x - command.input_zero) % PRIME, ""
+        x, known = plus(x, -command.input_zero), ""
     by, dtype = scaling(command.requant), command.output.dtype
     memory.write(command.output, requanted(memory.field, x, by, dtype, relu=command.relu, known=known))
 
@@ -159,7 +159,7 @@ def quantize(command: Quantize, memory: FieldMachine) -> None:
 def dequantize(command: Dequantize, memory: FieldMachine) -> None:
     """DQ dq0, by its parameters."""
     key = ("dequantize", float(np.float32(command.scale)), command.output.dtype, command.bf16)
-    x = (memory.read(command.input) - command.zero_point) % PRIME
+    x = plus(memory.read(command.input), -command.zero_point)
     memory.write(command.output, memory.field.apply(key, x))
 
 
@@ -177,7 +177,7 @@ def channel_scale(command: ChannelScale, memory: FieldMachine) -> None:
     if command.rshift is not None:
         total = field.apply(("channel shift", "down"), total, memory.read(command.rshift))
     floor = 0 if command.relu else None
-    memory.write(output, saturated(field, (total + command.zero_point) % PRIME, output.dtype, floor=floor))
+    memory.write(output, saturated(field, plus(total, command.zero_point), output.dtype, floor=floor))
 
 
 def select(command: Select, memory: FieldMachine) -> None:

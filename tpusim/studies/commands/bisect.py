@@ -24,6 +24,7 @@ from tpusim.cli.options import (
 )
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
+from tpusim.host.files import real
 
 if TYPE_CHECKING:
     from tpusim.lowering import LoweringConfig
@@ -160,7 +161,7 @@ class Bisect(Command):
     def _chip(self, given: "GivenNetwork") -> str:
         """The chip's name or path for a command in another folder."""
         path = Path(self.lowering.chip)
-        return str(path.resolve()) if path.suffix == ".toml" else given.chip.name
+        return str(real(path)) if path.suffix == ".toml" else given.chip.name
 
 
 def _commands(chip: str, asked: "LoweringConfig", found: "Reproducer", tolerance: "Tolerance") -> list[str]:

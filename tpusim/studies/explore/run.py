@@ -11,6 +11,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from tpusim.errors import TpusimError, WorkerError, WriteError
+from tpusim.host.files import real
 from tpusim.host.workers import Crew, Workers
 from tpusim.ir.formats import number_format
 from tpusim.ir.module import Model, save_one_file
@@ -109,7 +110,7 @@ class _Whole:
         if self.tools is None:
             return None
         key = f"{network.table_key} {self.tools.version} {batch}"
-        return Road(self.tools, self.cache.folder.resolve(), network.samples(batch)[0], key)
+        return Road(self.tools, real(self.cache.folder), network.samples(batch)[0], key)
 
 
 def _computed(missing: Sequence[Keyed], whole: _Whole, workers: Workers | None) -> Iterator[tuple[str, Row]]:

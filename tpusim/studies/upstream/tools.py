@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpusim.errors import ConfigError
+from tpusim.host.files import real
 
 VARIABLE = "TPUSIM_UPSTREAM"
 AUTO = "auto"
@@ -51,7 +52,7 @@ class Tools:
                 f"{named}: an environment with TPU-MLIR is required, got no {', '.join(missing)} there; install "
                 "tpu_mlir into a Python 3.10 environment and name its folder"
             )
-        return cls(Path(named).resolve())
+        return cls(real(named))
 
     @property
     def version(self) -> str:
