@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from compiling import to_canonical
+from compiling import to_canonical, to_tpu
 from onnx import TensorProto, helper, numpy_helper
 from plain_names import import_onnx
 from xdsl.dialects.func import ReturnOp
@@ -18,7 +18,7 @@ from tpusim import chips
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import ImportModelError
 from tpusim.inference import run
-from tpusim.ir.attrs import flag, int_attr, op_name, text
+from tpusim.ir.attrs import flag, framework_name, int_attr, op_name, text
 from tpusim.ir.module import Model, ModelContext
 from tpusim.ir.text import print_module
 from tpusim.lowering.chip_forms import rewrite_for_chip
@@ -43,6 +43,7 @@ WEIGHTS = {
     "m3": floats(2, C, 6), "mb": floats(6), "mb1": floats(1, 1, 6), "three": floats(3), "plane": floats(3, 6),
     "column": floats(1, 3, 1), "wide": floats(2, 1, 1, 6), "g6": floats(6), "v6": np.abs(floats(6)) + np.float32(0.1),
     "six": np.array(6, np.float32), "zero": np.array(0, np.float32),
+    "first": np.array([0]), "last": np.array([9]),
 }  # fmt: skip
 
 
@@ -416,11 +417,29 @@ def test_equal_ops_are_one_after_the_patterns() -> None:
     simplified(imported(*pools, node("Mul", "p d", "y")), {"TopFuseRelu": 1}, "MaxPool MaxPool Mul")
 
 
-def test_a_returned_tensor_keeps_its_name() -> None:
+@pytest.mark.parametrize(("outputs", "kinds", "names"), [
+    ("y a", "LeakyRelu Mul", "y d"), ("y d", "LeakyRelu Mul", "y d"), ("y a d", "LeakyRelu Reshape Mul", "y d a"),
+])  # fmt: skip
+def test_of_equal_ops_a_returned_one_has_the_later_name(outputs: str, kinds: str, names: str) -> None:
+    """As model_transform.py has it; the framework's tensors stay, and a view gives the second of two results."""
     nodes = [node("LeakyRelu", "x", name, alpha=0.1) for name in "ad"]
-    for outputs, kinds, fired in (("y a", "LeakyRelu Mul", ONCE), ("y d", "LeakyRelu Mul", ONCE),
-                                  ("y a d", "LeakyRelu LeakyRelu Mul", {})):  # fmt: skip
-        simplified(imported(*nodes, node("Mul", "a d", "y"), outputs=outputs), fired, kinds)
+    model = imported(*nodes, node("Mul", "a d", "y"), outputs=outputs)
+    result, fired = canonicalize(model)
+    assert fired == ONCE and kinds == " ".join(op.name.removeprefix("top.") for op in ops(result))
+    made = [v.owner for v in result.results]
+    assert [op_name(op) for op in made] == names.split()  # type: ignore[arg-type]
+    assert [framework_name(op) for op in made] == outputs.split()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("nothing", "fired"), [
+    (node("Sub", "q zero", "a"), {"SubToSubConst": 1, "RemoveAddConst": 1}),
+    (node("AveragePool", "q", "a", kernel_shape=[1, 1]), {}),
+    (node("Slice", "q first last", "a"), {"NoUseSlicePattern": 1}),
+])  # fmt: skip
+def test_a_result_that_changes_nothing_is_a_second_name(nothing: onnx.NodeProto, fired: dict[str, int]) -> None:
+    """A view of the first result gives the second one; lowered, it follows the cast of the first."""
+    top = simplified(imported(node("Exp", "x", "q"), nothing, outputs="q a"), fired, "Exp Reshape")
+    assert [op.name for op in to_tpu(top, "bm1684x", "f16").ops][-3:] == ["tpu.Cast", "tpu.Reshape", "func.return"]
 
 
 # ------------------------------------------------------------------------------------------------------ driver and pass

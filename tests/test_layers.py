@@ -212,7 +212,7 @@ FROM_OPS: dict[str, set[str] | None] = {
         "divide_softmax",
     },  # where factors may move
     "tpusim.ops.rescale": {"requantised_indices"},  # and what stands for two of them
-    "tpusim.ops.view": {"make_view"},  # the importer names copies of a returned value
+    "tpusim.ops.view": {"make_view", "keeps_elements", "returns_again"},  # second names of returned values
     "tpusim.ops": {"context", "op_classes"},  # all ops, as data
     "tpusim.ops.framework.rewriting": {"Requested"},  # which patterns run once
     "tpusim.ir.dialects": {"is_op", "load_dialect_of"},  # the existing ones

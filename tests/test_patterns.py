@@ -475,5 +475,6 @@ OF_OUR_OWN = {
     "RemoveAddConst",
     "FlattenToReshape",
     "PartsToInterp",
+    "AffineOfOneElement",
 }
 """Patterns that upstream has under no name, or at import; test_canonicalize.py and others have their tests."""

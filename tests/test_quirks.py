@@ -370,6 +370,21 @@ def test_alpha_that_a_node_leaves_out(
     assert alpha(stated).value.data == pytest.approx(0.7)
 
 
+@pytest.mark.parametrize(("norm", "shape"), [
+    (node("LayerNormalization", "x s t"), (2, 5, 1)), (node("GroupNormalization", "x s t", num_groups=1), (2, 1, 6)),
+], ids=["layer", "group"])  # fmt: skip
+def test_affine_of_one_element(norm: onnx.NodeProto, shape: tuple[int, ...], caplog: pytest.LogCaptureFixture) -> None:
+    """As model_transform.py leaves it out: the warning names the op and the switch."""
+    constants = {"s": np.array([0.5], np.float32), "t": np.array([0.25], np.float32)}
+    proto = network([norm], constants, 21)({"x": shape})
+    top, feeds = import_onnx(proto), {"x": np.random.default_rng(3).standard_normal(shape).astype(np.float32)}
+    with caplog.at_level(logging.WARNING):
+        theirs = run(to_canonical(top), feeds)["y"]
+    assert caplog.text.count("quirks_off=affine_of_one_element") == 2
+    ours = run(canonicalize(top, quirks_off=["affine_of_one_element"])[0], feeds)["y"]
+    np.testing.assert_allclose(ours, theirs * np.float32(0.5) + np.float32(0.25), rtol=1e-6)
+
+
 def test_reciprocal_root_in_the_range_of_the_root(caplog: pytest.LogCaptureFixture) -> None:
     """A quotient by the root of the sum of 32 squares: the root is near 5.6, so that 0.18 has few of its steps."""
     nodes = [node("Mul", "x x", "s"), node("ReduceSum", "s a", "v"), node("Sqrt", "v", "r"), node("Div", "x r")]

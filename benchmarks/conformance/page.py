@@ -23,6 +23,11 @@ The page leads with networks that nobody chose: drawn at random with a seed that
 sequences that exporters write for each layer (`benchmarks/conformance/fuzz`, `make conformance-fuzz`). The rates of the
 known networks follow.
 
+The newest set is seed 20270, which nothing had been fitted to when it was judged: of 30 cells the real tool compiles
+18, and equal in values are 14 of these. With every output run in the closed simulator, it agrees with its interpreter
+in 6 of the 18, and all 6 are equal. These are too few for a rate. Of seeds 20261 and 20262, which were judged once
+before, 6 of 38 comparable cells differed. Their kinds have been looked at since, so that they count as known.
+
 The clock alone was also compared on networks drawn with a seed that nothing had been fitted to (7717: 56 cells of
 bm1684x and bm1688, the real profiles): cycles within 10 % in 44 (79 %), bytes within 2 % in 44 (79 %),
 median distance 1.9 %.

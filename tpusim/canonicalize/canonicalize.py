@@ -7,15 +7,16 @@ from itertools import compress
 from operator import not_
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import RewritePattern
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tpusim.canonicalize.automaton import stored
 from tpusim.compat import Quirk
 from tpusim.compat.quirks import checked
 from tpusim.errors import ConfigError, meant
-from tpusim.ir.attrs import copy_name, float_attr, op_name
+from tpusim.ir.attrs import copy_name, float_attr, framework_name, op_name, set_op_name
 from tpusim.ir.module import Model, is_returned
 from tpusim.ir.rewriting import rewrite, tell
 from tpusim.ir.text import verify
@@ -27,10 +28,11 @@ from tpusim.ops.framework.rewriting import Requested
 from tpusim.ops.interfaces import DefaultAlpha, QuirkRewrite
 from tpusim.ops.patterns.recurrent import keep_parts, named_parts
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
+from tpusim.ops.view import keeps_elements, make_view
 from tpusim.registry import PATTERNS
 
 LOG = logging.getLogger(__name__)
-QUIRKS = frozenset({Quirk.IMPORTER_DEFAULTS, Quirk.RESIZE_MODES})
+QUIRKS = frozenset({Quirk.IMPORTER_DEFAULTS, Quirk.RESIZE_MODES, Quirk.AFFINE_OF_ONE_ELEMENT})
 """The quirks that canonicalisation knows."""
 MERGED = "CommonSubexpression"
 """The name under which merged identical ops are counted."""
@@ -131,8 +133,8 @@ def merge_identical(module: ModuleOp, firings: dict[str, int]) -> None:
     """Merge ops of equal kind, operands and attributes into the first; counted as `CommonSubexpression`.
 
     As in TPU-MLIR, only the two newest readers of a value are compared, again after each merge (U-18); the patterns do
-    not run again. Ops with weights stay, because each has a separate copy of them there. Two returned ops both keep
-    their names; if only the later op is returned, the first takes its name.
+    not run again. Ops with weights stay, because each has a separate copy of them there. If the network returns one
+    of the two, the first takes the later one's name; if it returns both, a view of the first gives the second result.
     """
     for function in module.ops:
         ops = list(function.body.block.ops) if isinstance(function, FuncOp) else []
@@ -153,9 +155,17 @@ def _merge(one: Operation, other: Operation) -> bool:
     if not (_mergeable(one) and _mergeable(other)) or _identity(one) != _identity(other):
         return False
     kept, op = (one, other) if one.is_before_in_block(other) else (other, one)
-    if _is_returned(op):
-        if _is_returned(kept):
+    if _is_returned(kept) and _is_returned(op):
+        if len(op.results) > 1 or keeps_elements(op):
             return False
+        view = make_view(kept.results[0])
+        set_op_name(view, op_name(kept), framework_name(op))
+        Rewriter.insert_op(view, InsertPoint.before(op))
+        op.results[0].replace_uses_with_if(view.output, lambda use: isinstance(use.operation, ReturnOp))
+        set_op_name(kept, op_name(op), framework_name(kept))
+    elif _is_returned(kept):
+        set_op_name(kept, op_name(op), framework_name(kept))
+    elif _is_returned(op):
         copy_name(kept, op)
     for old, new in zip(op.results, kept.results, strict=True):
         old.replace_all_uses_with(new)

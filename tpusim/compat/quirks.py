@@ -128,6 +128,12 @@ class Quirk(StrEnum):
         "each mode and coordinates are ONNX's, by products with constant matrices, Gathers and Upsamples",
     )  # fmt: skip
 
+    AFFINE_OF_ONE_ELEMENT = (
+        "U-130", "affine_of_one_element", "canonicalize",
+        "a scale or bias of LayerNorm, PixelNorm and GroupNorm that has one element is left out, whatever its value",
+        "it is left out only if it is 1 or 0",
+    )  # fmt: skip
+
     F8_PRODUCT_WITHOUT_RELU = (
         "U-118", "f8_product_without_relu", "lowering of MatMul",
         "the relu after a matrix product in F8 is lost",

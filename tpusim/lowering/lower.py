@@ -53,6 +53,7 @@ from tpusim.ops.interfaces import Lowering as LoweringInterface
 from tpusim.ops.patterns.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
+from tpusim.ops.view import returns_again
 from tpusim.registry import FORMATS
 
 LOG = logging.getLogger(__name__)
@@ -485,7 +486,8 @@ class Lowering:
             if isinstance(op, TopInput):
                 self._input(op)
             elif isinstance(op, TopOp):
-                self._lowered[op.results[0]] = self._noted(op, self._replaced(op))
+                if not returns_again(op, self._top.results):
+                    self._lowered[op.results[0]] = self._noted(op, self._replaced(op))
             elif not isinstance(op, TopWeight | TopNone | ReturnOp):
                 raise UnsupportedError(f"{op.name} '{op_name(op)}': lowering requires top ops, got this one")
         results = [self._result(v) for v in self._top.results]
@@ -541,6 +543,9 @@ class Lowering:
         self._lowered[op.output] = lowered.output
 
     def _result(self, value: SSAValue) -> SSAValue:
+        if isinstance(op := value.owner, TopOp) and returns_again(op, self._top.results):
+            self._lowered[op.operands[0]] = self._result(op.operands[0])
+            self._lowered[value] = self._noted(op, self._replaced(op))
         lowered = self._lowered[value]
         return lowered if self._config.quant_output else self._cast(lowered, f32, "")
 

@@ -53,6 +53,7 @@ from tpusim.ops.framework.families import built_in_float, constant_of, is_set, n
 from tpusim.ops.framework.logical import WHOLE
 from tpusim.ops.framework.rewriting import made_by
 from tpusim.ops.interfaces import Reorder
+from tpusim.ops.patterns.affine import AffineOfOneElement
 from tpusim.ops.structure import TopWeight, make_weight
 from tpusim.ops.view import TopReshape
 
@@ -272,8 +273,8 @@ class TopGroupNorm(GroupedTop):
     @classmethod
     @override
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Match what exporters without GroupNormalization write."""
-        return (ReshapeInstanceNormPattern(weights),)
+        """Match what exporters without GroupNormalization write; leave out a scale and bias of one element."""
+        return ReshapeInstanceNormPattern(weights), AffineOfOneElement(weights, cls)
 
     @property
     @override

@@ -11,10 +11,12 @@ from typing_extensions import override
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def, var_operand_def
+from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import float_attr, int_attr, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.activation.lut_bf16 import table_weights
@@ -38,6 +40,7 @@ from tpusim.ops.framework.building import names_op
 from tpusim.ops.framework.families import checked_axis, float_operands, norm_work_bytes
 from tpusim.ops.framework.logical import AXES, EVERY_TYPE, WHOLE
 from tpusim.ops.interfaces import Reorder, Volumes
+from tpusim.ops.patterns.affine import AffineOfOneElement
 from tpusim.ops.structure import TopWeight
 
 
@@ -83,6 +86,12 @@ class TopLayerNorm(LayerNorm, TopOp):
 
     name = "top.LayerNorm"
     SPEC: ClassVar[tuple[str, ...]] = ("11.2", "12.1")
+
+    @classmethod
+    @override
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """A scale and bias of one element are left out."""
+        return (AffineOfOneElement(weights, cls),)
 
     @classmethod
     @names_op

@@ -37,6 +37,7 @@ from tpusim.ops.framework.logical import WHOLE
 from tpusim.ops.groupnorm import WeightedChannels
 from tpusim.ops.interfaces import IntegerLowering
 from tpusim.ops.layernorm import TopLayerNorm
+from tpusim.ops.patterns.affine import AffineOfOneElement
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.structure import make_weight
 
@@ -72,6 +73,12 @@ class TopPixelNorm(PixelNorm, TopOp, IntegerLowering):
 
     name = "top.PixelNorm"
     SPEC: ClassVar[tuple[str, ...]] = ("11.2", "12.1")
+
+    @classmethod
+    @override
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """A scale and bias of one element are left out."""
+        return (AffineOfOneElement(weights, cls),)
 
     @classmethod
     @names_op

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir.affine import AffineMap
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
-from xdsl.pattern_rewriter import RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from tpusim import chips
@@ -42,9 +42,10 @@ from tpusim.ops.framework.base import (
     Window,
 )
 from tpusim.ops.framework.building import names_op
-from tpusim.ops.framework.families import MAX_AXIS, shorter_axes
+from tpusim.ops.framework.families import MAX_AXIS, only_user, shorter_axes
 from tpusim.ops.framework.logical import EVERY_TYPE, WHOLE, logical_axes
 from tpusim.ops.framework.moves import view_map
+from tpusim.ops.framework.rewriting import bypass
 from tpusim.ops.interfaces import InPlace, MovedByTransfers, Overwrites, Rearranges
 from tpusim.ops.patterns.views import (
     FlattenToReshape,
@@ -164,6 +165,26 @@ def make_view(value: SSAValue) -> TopReshape:
     """A view of a top value with the same shape: the same bytes under another name."""
     shape = {"shape": ints_attr(shape_of(value))}
     return TopReshape.create(operands=[value], result_types=[value.type], attributes=shape)
+
+
+def vanish(rewriter: PatternRewriter, op: Operation, value: SSAValue) -> None:
+    """Replace an op by a value that equals its result, or, if the network returns both, by a view of the value."""
+    if not bypass(op, value, rewriter):
+        view = make_view(value)
+        copy_name(view, op)
+        rewriter.replace(op, view)
+
+
+def returns_again(op: Operation, results: Sequence[SSAValue]) -> bool:
+    """Whether an op only gives one of a network's results a second name; it follows the cast of that result."""
+    if not keeps_elements(op) or not {op.operands[0], op.results[0]} <= {*results}:
+        return False
+    return shape_of(op.results[0]) == shape_of(op.operands[0]) and only_user(op.results[0]) is not None
+
+
+def keeps_elements(op: Operation) -> bool:
+    """Whether a top op is a view: the same elements in the same order."""
+    return isinstance(op, ViewTop)
 
 
 @irdl_op_definition

@@ -45,8 +45,8 @@ DEEPEST = 12
 """The deepest nesting of decompositions."""
 PASSED_ON = frozenset({"Identity", "Dropout", "Cast"})
 """Nodes whose result is their input; a Cast only if it changes no number."""
-REMOVED_LATE = frozenset({"Tile", "Resize", "Upsample", "Sum"})
-"""Nodes that TPU-MLIR removes when it canonicalises, if they do nothing: the operand is returned under its name."""
+REMOVED_LATE = frozenset({"Tile", "Resize", "Upsample", "Sum", "AveragePool"})
+"""Nodes that TPU-MLIR's importer or patterns remove if they do nothing: the operand is returned under its name."""
 MEASURED = frozenset({"Shape", "Size"})
 """Nodes that need only the extents of their input."""
 OF_ONE_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "MatMul", "Gemm", "Concat"})

@@ -43,10 +43,14 @@ def average_pool(node: Node) -> SSAValue:
     """AveragePool: the mean of each window.
 
     With ceil_mode the last window may extend past the pads. Elements past the pads are never counted, even with
-    count_include_pad. If both occur, the pads become zeros of a Pad.
+    count_include_pad. If both occur, the pads become zeros of a Pad. Windows of one element at steps of 1 change
+    nothing: the result is the operand.
     """
     options = POOL | node.options(*WINDOW, "ceil_mode")
     x, counted = node.value(0), bool(node.take("count_include_pad", 0))
+    ones = [1] * (len(node.shape(0)) - 2)
+    if list(options["kernel_shape"]) == ones == list(options.get("strides", ones)) and not any(options.get("pads", ())):
+        return x
     if counted and options.pop("ceil_mode", 0):
         pads, beyond = _pads_and_beyond(node.shape(0)[2:], options)
         options = {key: options[key] for key in options if key not in ("pads", "auto_pad")}

@@ -17,8 +17,9 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops.const_binary.base import ConstTop
 from tpusim.ops.framework.base import is_none
 from tpusim.ops.framework.families import constant_of, relu_attributes, relu_limit_of, relu_of
-from tpusim.ops.framework.rewriting import Requested, bypassed, has_no_relu, made_by
+from tpusim.ops.framework.rewriting import Requested, has_no_relu, made_by
 from tpusim.ops.structure import make_weight
+from tpusim.ops.view import vanish
 
 MUL = "top.MulConst"
 TOO_LARGE, LIMIT = 1e10, 1e4
@@ -54,12 +55,12 @@ class NumberWithoutEffect(DataPattern):
     @classmethod
     @override
     def draw(cls, p: Drawing) -> None:
-        """As the network returns it, it may stay."""
+        """If the network returns the operand and the result, a view of the operand has the name of the result."""
         x = p.operand()
         op = p.op(cls.KIND, x)
         p.require(has_no_relu, op)
         p.require(cls.has_no_effect, op)
-        p.rewrite(op, bypassed, x)
+        p.rewrite(op, vanish, x)
 
     @classmethod
     def has_no_effect(cls, op: ConstTop) -> bool:

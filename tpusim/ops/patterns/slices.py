@@ -12,7 +12,8 @@ from tpusim.ir.attrs import copy_name, ints_attr
 from tpusim.ir.pdl import DataPattern, Drawing
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ops.framework.base import OpT
-from tpusim.ops.framework.rewriting import bypass, bypassed, keeps_shape, numbers_of, users
+from tpusim.ops.framework.rewriting import keeps_shape, numbers_of, users
+from tpusim.ops.view import vanish
 
 SLICE = "top.Slice"
 Part = tuple[tuple[int, int, int], ...]
@@ -37,11 +38,11 @@ class NoUseSlicePattern(DataPattern):
     @classmethod
     @override
     def draw(cls, p: Drawing) -> None:
-        """It may stay if the network returns it."""
+        """If the network returns the tensor and the Slice, a view of the tensor has the Slice's name."""
         x = p.operand()
         op = p.op(SLICE, x)
         p.require(keeps_shape, op, x)
-        p.rewrite(op, bypassed, x)
+        p.rewrite(op, vanish, x)
 
 
 class MergeSlicePattern(DataPattern):
@@ -94,7 +95,7 @@ class MergeSliceConcatPattern(RewritePattern):
         if part is None:
             return
         if tensor(shape_of(x)) == tensor(shape_of(op.results[0])):
-            bypass(op, x, rewriter)
+            vanish(rewriter, op, x)
             return
         new = self.slice.create(operands=[x], result_types=[op.results[0].type], attributes=slice_attributes(part))
         copy_name(new, op)
