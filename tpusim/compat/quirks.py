@@ -129,7 +129,7 @@ class Quirk(StrEnum):
     )  # fmt: skip
 
     AFFINE_OF_ONE_ELEMENT = (
-        "U-130", "affine_of_one_element", "canonicalize",
+        "U-120", "affine_of_one_element", "canonicalize",
         "a scale or bias of LayerNorm, PixelNorm and GroupNorm that has one element is left out, whatever its value",
         "it is left out only if it is 1 or 0",
     )  # fmt: skip

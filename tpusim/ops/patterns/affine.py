@@ -1,4 +1,4 @@
-"""Scale and bias of a norm that are single numbers, which TPU-MLIR's importer leaves out (U-130)."""
+"""Scale and bias of a norm that are single numbers, which TPU-MLIR's importer leaves out (U-120)."""
 
 import logging
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass
 class AffineOfOneElement(QuirkRewrite):
-    """Norm with a constant of one element as scale or bias -> the norm without it (U-130)."""
+    """Norm with a constant of one element as scale or bias -> the norm without it (U-120)."""
 
     QUIRK: ClassVar[Quirk] = Quirk.AFFINE_OF_ONE_ELEMENT
     weights: WeightStore
