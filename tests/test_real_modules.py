@@ -5,19 +5,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiling import to_addressed
+from rows import lowered as row
 from xdsl.dialects.builtin import UnrankedTensorType
 
 from tests.real_folders import CELLS, TRANSFORM, folder_of, lowered
 from tpusim import ops
 from tpusim.cli.opt import optimise
+from tpusim.codegen.program import generate
 from tpusim.errors import ImportModelError, UnsupportedError
+from tpusim.inference import input_specs
 from tpusim.inference.executor import run
 from tpusim.ir import text
 from tpusim.ir.attrs import op_name, value_name
-from tpusim.ir.module import Model, load_model
+from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.opaque import OpaqueOp, opaque_ops
 from tpusim.ir.types import is_tensor, uniform_of
 from tpusim.ir.weights import WeightStore, save_weights
+from tpusim.simulator import Simulator
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:
@@ -357,3 +362,21 @@ def test_forms_that_the_real_compiler_states_are_computed(tmp_path: Path, what: 
     wanted = form_by_numpy(what, x, w if stored else np.empty(0))
     np.testing.assert_allclose(computed["y"], wanted, atol=1e-5)
     assert computed["y"].shape == tuple(map(int, result.split("x")))
+
+
+@pytest.mark.parametrize("case", ["layernorm", "layernorm-wide", "rmsnorm-op"])
+def test_weight_and_bias_of_a_norm_may_lack_the_axes_before(case: str, tmp_path: Path):
+    """TPU-MLIR gives them the axes of the norm alone, so that in local memory they lie one after another along n."""
+    final = to_addressed(row(case, "bm1684x", "f16")[0])
+    feeds = {name: np.random.default_rng(1).normal(size=shape) for name, (shape, _) in input_specs(final).items()}
+    wanted = Simulator(generate(final)).run(feeds).tensors
+    save_model(final, tmp_path / "final.mlir")
+    lines = (tmp_path / "final.mlir").read_text().replace("tensor<1x1x6xf16", "tensor<6xf16").splitlines()
+    for i, line in enumerate(lines):
+        if "tpu.Load" in line and "tensor<6xf16" in line:
+            lines[i] = line.replace("n_slice = [1]", "n_slice = [6]").replace("h_slice = [6]", "h_slice = [1]")
+    (tmp_path / "final.mlir").write_text("\n".join(lines))
+    found = Simulator(generate(load_model(tmp_path / "final.mlir", ops.context()))).run(feeds).tensors
+    assert set(found) == set(wanted)
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array)

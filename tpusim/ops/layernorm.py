@@ -5,6 +5,7 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 from tpusim_kernels import norm as kernels
 from tpusim_kernels.prim.floattable import POWERS, power_table
 from typing_extensions import override
@@ -14,11 +15,13 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def, var
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
+from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import float_attr, int_attr, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
+from tpusim.isa.region import View
 from tpusim.ops.activation.lut_bf16 import table_weights
 from tpusim.ops.framework.base import (
     Array,
@@ -206,6 +209,24 @@ class RowsNormalisedTpu(TpuOp, Reorder, Volumes):
         del inputs
         return norm_work_bytes(output, chip)
 
+    def rows_of(self, ctx: EmitContext, axis: int) -> tuple[View, ...]:
+        """The operands that are given; in local memory, weight and bias have the input's axes from `axis` on.
+
+        Modules of TPU-MLIR have them without the axes before, so that their elements lie one after another along n.
+        Raises UnsupportedError if they lie in other lanes than the input's.
+        """
+        views = [ctx.input(i) for i, v in enumerate(self.operands) if not is_none(v)]
+        if not ctx.local:
+            return tuple(views)
+        row = (1,) * axis + views[0].shape[axis:]
+        for number, view in enumerate(views[1 : 1 + len(self.COMPACT_OPERANDS)], 1):
+            if view.elements == prod(row) and view.shape != row:
+                if view.shape[1] != 1 or row[1] != 1:
+                    required = f"constants with the rank of the input, {len(shape_of(self.operands[0]))}, are required"
+                    raise UnsupportedError(f"{self.name} '{op_name(self)}': {required} for a norm over the channels")
+                views[number] = replace(view, shape=row)
+        return tuple(views)
+
 
 @irdl_op_definition
 class TpuLayerNorm(LayerNorm, RowsNormalisedTpu):
@@ -246,4 +267,4 @@ class TpuLayerNorm(LayerNorm, RowsNormalisedTpu):
         function = functions.LayerNorm(
             axis, self.eps.value.data, 1 in given, 2 in given, bf16_steps=self._in_bf16, tables=bool(self.tables)
         )
-        ctx.emit(isa.Fn, function=function, inputs=tuple(ctx.input(i) for i in given), output=ctx.output())
+        ctx.emit(isa.Fn, function=function, inputs=self.rows_of(ctx, axis), output=ctx.output())

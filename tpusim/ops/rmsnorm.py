@@ -123,7 +123,7 @@ class TpuRMSNorm(RMSNorm, RowsNormalisedTpu, TwoArithmetics):
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]
         arithmetic = "interpreter" if self.as_interpreter else "chip"
         function = functions.RMSNorm(axis, self.eps.value.data, 1 in given, arithmetic)
-        ctx.emit(isa.Fn, function=function, inputs=tuple(ctx.input(i) for i in given), output=ctx.output())
+        ctx.emit(isa.Fn, function=function, inputs=self.rows_of(ctx, axis), output=ctx.output())
 
 
 # ------------------------------------------------------------------------------------------------------------ rewrites
