@@ -2,7 +2,7 @@
 
 import re
 import sys
-from argparse import SUPPRESS, ArgumentParser
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -43,8 +43,8 @@ INSTEAD = {
     "verify_diagnostics": "a module that does not verify is an error of one line; leave the option out",
 }
 """Options of xDSL's driver that would do nothing, and what to do."""
-THE_READERS = -1
-"""The version of --emit-bytecode without a number."""
+THE_READERS = "reader"
+"""The value of --emit-bytecode without a number: the version that the reader needs."""
 STDIN = "standard input"
 """What messages call the module that no file is named for."""
 
@@ -170,7 +170,7 @@ class OptMain(xDSLOptMain):
         add(
             "--emit-bytecode",
             nargs="?",
-            type=int,
+            type=_version,
             const=THE_READERS,
             metavar="N",
             help="write MLIR bytecode of this version (0 to 6) to -o; by default the version that the reader needs",
@@ -278,6 +278,12 @@ def optimise(words: Sequence[str]) -> int:
         return _optimise(OptMain("tpusim pass driver", list(_gathered(words))))
     except (ArgSpecParseError, ParseError, VerifyException, ValueError) as error:
         raise ImportModelError(f"opt: {error}") from error
+
+
+def _version(word: str) -> int | str:
+    if word != THE_READERS and not word.isdigit():
+        raise ArgumentTypeError(f"a version, 0 to 6, is required, got {word!r}")
+    return word if word == THE_READERS else int(word)
 
 
 def _gathered(words: Sequence[str]) -> Iterator[str]:
