@@ -68,10 +68,12 @@ def test_what_a_pass_makes_of_an_example(path: Path, tmp_path: Path, monkeypatch
 
 VERIFY = "--verify-passes=random:1"
 CHANGES = {row.example for row in PATTERNS if row.request} | {
-    ("canonicalize", name) for name in ("MergeGeluPattern", "PartsToInterp", "TopMoveReluAheadConcatPattern")
+    ("canonicalize", name)
+    for name in ("AffineOfOneElement", "MergeGeluPattern", "PartsToInterp", "TopMoveReluAheadConcatPattern")
 }
-"""Examples of patterns that change numbers: those asked for, the GELU by tanh of U-24, and the cubic Resize of U-109,
-which the user is told; and a Concat between a Relu that is repeated before it and the Relu that stays.
+"""Examples of patterns that change numbers: those asked for, the scale of one element of U-120, the GELU by tanh of
+U-24, and the cubic Resize of U-109, which the user is told; and a Concat between a Relu that is repeated before it and
+the Relu that stays.
 """
 KEPT = [path for of, files in examples().items() if of not in CHANGES for path in files]
 
