@@ -161,12 +161,13 @@ class OptMain(xDSLOptMain):
 
     def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
         """Those of xDSL's driver but for INSTEAD, which help leaves out, of the instruments, and of bytecode."""
-        arg_parser.prog, add = "tpusim opt", arg_parser.add_argument
-        arg_parser.add_argument = lambda *names, **more: add(*names, **more | _hidden(names))  # type: ignore[method-assign]
+        arg_parser.prog = "tpusim opt"
         super().register_all_arguments(arg_parser)
-        arg_parser.add_argument = add  # type: ignore[method-assign]
+        for action in arg_parser._actions:
+            action.help = SUPPRESS if action.dest in INSTEAD else action.help
         arg_parser.error = _refuse  # type: ignore[method-assign]  the standard one prints ten lines of usage first
         add_arguments(arg_parser)
+        add = arg_parser.add_argument
         add(
             "--emit-bytecode",
             nargs="?",
@@ -209,12 +210,18 @@ class OptMain(xDSLOptMain):
         cast("PassContext", self.ctx).workers = _workers(self.args.jobs)
         self.manager = PassManager(pipeline, instruments, verify=not self.args.disable_verify)
 
+    @property
+    def version(self) -> int | None:
+        """The version of bytecode that is asked for; None: the one that the reader needs."""
+        asked = self.args.emit_bytecode
+        return None if asked == THE_READERS else asked
+
     def _require_sense(self) -> None:
         """Raise ConfigError for an option that would do nothing, and for a version that its reader does not read."""
         for option, instead in INSTEAD.items():
             if getattr(self.args, option):
                 raise ConfigError(f"opt: --{option.replace('_', '-')}: {instead}")
-        reader, version = self.args.bytecode_for, self.args.emit_bytecode
+        reader, version = self.args.bytecode_for, self.version
         if reader and version is not None and version > RELEASES[reader].version:
             raise ConfigError(
                 f"opt: --bytecode-for {reader}: it reads versions up to {RELEASES[reader].version}, got "
@@ -243,11 +250,6 @@ class OptMain(xDSLOptMain):
         if self.weight_file:
             prog.attributes["module.weight_file"] = builtin.StringAttr(self.weight_file)
         return super().output_resulting_program(written(prog)).rstrip("\n") + "\n"
-
-
-def _hidden(names: Sequence[str]) -> dict[str, str]:
-    """What keeps an option out of the help if it is in INSTEAD."""
-    return {"help": SUPPRESS} if names[-1].lstrip("-").replace("-", "_") in INSTEAD else {}
 
 
 def _workers(jobs: int) -> "Workers | None":
@@ -353,5 +355,4 @@ def _bytecode(driver: OptMain, weights: Mapping[str, np.ndarray]) -> bytes:
 
     args = driver.args
     reader = RELEASES[args.bytecode_for] if args.bytecode_for else EVERYBODY
-    version = None if args.emit_bytecode == THE_READERS else args.emit_bytecode
-    return encode_module(driver.printed, weights if args.one_file else None, version=version, release=reader)
+    return encode_module(driver.printed, weights if args.one_file else None, version=driver.version, release=reader)
