@@ -215,17 +215,16 @@ class RowsNormalisedTpu(TpuOp, Reorder, Volumes):
         Modules of TPU-MLIR have them without the axes before, so that their elements lie one after another along n.
         Raises UnsupportedError if they lie in other lanes than the input's.
         """
-        views = [ctx.input(i) for i, v in enumerate(self.operands) if not is_none(v)]
-        if not ctx.local:
-            return tuple(views)
+        views = {i: ctx.input(i) for i, v in enumerate(self.operands) if not is_none(v)}
         row = (1,) * axis + views[0].shape[axis:]
-        for number, view in enumerate(views[1 : 1 + len(self.COMPACT_OPERANDS)], 1):
+        for i in views.keys() & {*self.COMPACT_OPERANDS} if ctx.local else ():
+            view = views[i]
             if view.elements == prod(row) and view.shape != row:
                 if view.shape[1] != 1 or row[1] != 1:
                     required = f"constants with the rank of the input, {len(shape_of(self.operands[0]))}, are required"
                     raise UnsupportedError(f"{self.name} '{op_name(self)}': {required} for a norm over the channels")
-                views[number] = replace(view, shape=row)
-        return tuple(views)
+                views[i] = replace(view, shape=row)
+        return tuple(views.values())
 
 
 @irdl_op_definition
