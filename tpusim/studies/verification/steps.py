@@ -264,7 +264,7 @@ class Reference:
     def compare(self, reference: Tensors) -> Verdict:
         """The first tensor of integers that is not equal, or of floats that is far away."""
         theirs = stored(self.model, reference)
-        own, integers = replay(self.model, {**self.sample, **theirs}), _integers(self.model)
+        again, integers = replay(self.model, {**self.sample, **theirs}), _integers(self.model)
         unsteady, unsure = _unsteady(self.model, theirs), list[str]()
 
         def wrong(name: str, mine: np.ndarray, other: np.ndarray) -> str:
@@ -274,7 +274,7 @@ class Reference:
                 return ""
             return why
 
-        found = _first(self.model, {**self.ours, **own}, theirs, wrong)
+        found = _first(self.model, {**self.ours, **again}, theirs, wrong)
         return found if found.problem or not unsure else Verdict(unchecked=f"{unsure[0]}; {COMPARE_ALL}")
 
 
