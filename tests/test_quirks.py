@@ -370,6 +370,19 @@ def test_alpha_that_a_node_leaves_out(
     assert alpha(stated).value.data == pytest.approx(0.7)
 
 
+@pytest.mark.parametrize(
+    "nothing",
+    [node("Sum", "a"), node("AveragePool", "a", kernel_shape=[1, 1]), node("Tile", "a ones")],
+    ids=lambda node: node.op_type,
+)
+def test_a_node_that_changes_nothing_leaves_the_alpha_before_it(nothing: onnx.NodeProto) -> None:
+    """Its result is the operand, whose alpha it does not have."""
+    nodes = [node("LeakyRelu", "x", "a", alpha=0.7), nothing]
+    top = to_canonical(import_onnx(network(nodes, {"ones": np.ones(4, np.int64)}, 17)({"x": (1, 2, 3, 4)})))
+    (alpha,) = (op.attributes["alpha"] for op in top.ops if op.name == "top.LeakyRelu")
+    assert alpha.value.data == pytest.approx(0.7)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(("norm", "shape"), [
     (node("LayerNormalization", "x s t"), (2, 5, 1)), (node("GroupNormalization", "x s t", num_groups=1), (2, 1, 6)),
 ], ids=["layer", "group"])  # fmt: skip

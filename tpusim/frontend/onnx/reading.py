@@ -191,12 +191,13 @@ class Reader(Known):
         if unfinished:
             read.outputs = (f"{node.output[0]}_exact",)
         value = mapper(read)
-        if self._depth == 0 and isinstance(value, SSAValue) and "alpha" not in read.attributes:
+        is_operand = any(value is self._values.get(self._resolve(name)) for name in node.input)
+        if self._depth == 0 and isinstance(value, SSAValue) and not is_operand and "alpha" not in read.attributes:
             _note_default_alpha(value)
         if unfinished:
             assert isinstance(value, SSAValue)  # ops of arithmetic have one result
             value = finished(self._module, value, node.op_type, result, node.output[0])
-        if node.op_type in REMOVED_LATE and any(value is self._values.get(self._resolve(n)) for n in node.input):
+        if node.op_type in REMOVED_LATE and is_operand and not unfinished:
             self._dropped.add(node.output[0])
         self._bind(node, value)
         unread = [key for key in read.attributes.keys() - read.taken if not self._is_default(node, key, read)]
