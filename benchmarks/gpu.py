@@ -9,6 +9,7 @@ Needs the repository and nothing else. It measures, in every form of integer pro
 
     python -m benchmarks.gpu                     # digits and resnet50, batches 1 to 128
     python -m benchmarks.gpu --small             # digits alone, for a CPU
+    python -m benchmarks.gpu --forms bfloat16 --batches 1 128
     python -m benchmarks.gpu --small --record    # on a CPU: write the hashes again (without --small: of resnet50 too)
 """
 
@@ -51,6 +52,8 @@ IMAGES = 4
 """Images whose integers are hashed."""
 PRODUCTS = 40
 """The number of products of random extents: XLA compiles and tunes each of them separately."""
+QUEUED = 10
+"""Calls in a row before the host waits for their results, as when a data set is run."""
 Call = Callable[[], Any]
 
 
@@ -182,13 +185,13 @@ def said(name: str, same: bool) -> bool:
 
 
 def seconds(call: Call, rounds: int) -> float:
-    """Median of a call that is compiled already."""
+    """Median of a compiled call among `QUEUED` that are given to the device at once."""
     jax.block_until_ready(call())
     times: list[float] = []
     for _ in range(rounds):
         begin = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append(time.perf_counter() - begin)
+        jax.block_until_ready([call() for _ in range(QUEUED)])
+        times.append((time.perf_counter() - begin) / QUEUED)
     return statistics.median(times)
 
 
@@ -228,16 +231,22 @@ def calibration(network: Network, count: int) -> None:
         print(f"  {network.name:<10} {what:<20} {rate:>8,.1f} images/s, {rate / plain:.2f} x the float network")
 
 
-def main(small: bool = False, record: bool = False, rounds: int = 7) -> None:
+def main(
+    small: bool = False,
+    record: bool = False,
+    rounds: int = 7,
+    forms: tuple[str, ...] = (),
+    batches: tuple[int, ...] = (),
+) -> None:
     """Compare and measure; exits with 1 if a bit differs."""
     if record:
         write_hashes(networks(small))
         return
     print(json.dumps({**about(), "devices": [device.device_kind for device in jax.local_devices()], "form": form()}))
     recorded, same = json.loads(RECORDED.read_text()), True
-    size, batches, count = (512, (1, 8, 64), 32) if small else (4096, (1, 2, 4, 8, 16, 32, 64, 128), 64)
+    size, usual, count = (512, (1, 8, 64), 32) if small else (4096, (1, 2, 4, 8, 16, 32, 64, 128), 64)
     made = [n for n in networks(small) if n.name in recorded["networks"]]
-    for name in FORMS if jax.default_backend() == "cpu" else FORMS[1:]:
+    for name in forms or (FORMS if jax.default_backend() == "cpu" else FORMS[1:]):
         if not is_exact(name):
             print(f"\n{name}: not exact here, see tpusim_kernels.prim.forms")
             continue
@@ -255,7 +264,7 @@ def main(small: bool = False, record: bool = False, rounds: int = 7) -> None:
                     same &= said(network.name, network_bits(network, model) == entry["bits"])
                 else:
                     print(f"  {network.name}: its seeded weights round in another way here, bits are not compared")
-                sweep(network, model, batches, limit, rounds)
+                sweep(network, model, batches or usual, limit, rounds)
     print("\ncalibration")
     for network in made:
         calibration(network, count)

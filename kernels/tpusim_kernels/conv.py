@@ -2,8 +2,9 @@
 
 Layout: tensors are NCHW; inside, NHWC. On a CPU an integer convolution is int8 x int8 -> int32 with NHWC images and
 HWIO filters, or one matrix product for a 1x1 kernel. For these forms XLA calls a library, which is 100 times as fast as
-the code that XLA generates for other forms, and needs no compilation. On other backends they are products of patches
-(`prim.forms` chooses). Depthwise convolutions are shifted multiply-adds.
+the code that XLA generates for other forms, and needs no compilation. On a GPU another library computes most of them
+(`prim.images`); the others are products of patches (`prim.forms` chooses). Depthwise convolutions are shifted
+multiply-adds.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
 from tpusim_kernels.lazy import jnp, lax
 from tpusim_kernels.prim.bytedot import signed
 from tpusim_kernels.prim.forms import form
+from tpusim_kernels.prim.images import convolved_by_library, require_room, views_of
 from tpusim_kernels.prim.narrow import Narrow, requantize_narrow
 from tpusim_kernels.prim.products import dot, of_patches
 from tpusim_kernels.prim.requant import requantize
@@ -111,31 +113,11 @@ def _hwio(w: Array) -> Array:
     return jnp.transpose(w.reshape(oc, ic, kh * kw), (2, 1, 0)).reshape(kh, kw, ic, oc)
 
 
-def _require_room(x: Array, kernel: Pair, dilations: Pair) -> None:
-    (_, h, w, _), (kh, kw), (dh, dw) = x.shape, kernel, dilations
-    if dh * (kh - 1) >= h or dw * (kw - 1) >= w:
-        raise ValueError(f"a {kh}x{kw} window dilated by {dilations} does not fit the padded input of {h}x{w}")
-
-
-def _taps(x: Array, kernel: Pair, strides: Pair, dilations: Pair) -> list[Array]:
-    """The kh*kw shifted views of padded NHWC `x`, each (n, oh, ow, c), row by row."""
-    n, h, w, c = x.shape
-    (kh, kw), (sh, sw), (dh, dw) = kernel, strides, dilations
-    last_h = (h - dh * (kh - 1) - 1) // sh * sh
-    last_w = (w - dw * (kw - 1) - 1) // sw * sw
-    _require_room(x, kernel, dilations)
-    return [
-        lax.slice(x, (0, y, z, 0), (n, y + last_h + 1, z + last_w + 1, c), (1, sh, sw, 1))
-        for y in range(0, dh * kh, dh)
-        for z in range(0, dw * kw, dw)
-    ]
-
-
 def _depthwise(x: Array, w: Array, strides: Pair, dilations: Pair) -> Array:
     """One filter per channel: sum over taps of x_shifted * w_tap, in the dtype of `w`, int32 or f32 (kh, kw, oc)."""
     kh, kw, c = w.shape
     taps = w.reshape(kh * kw, 1, 1, 1, c)
-    views = [view.astype(w.dtype) for view in _taps(x, (kh, kw), strides, dilations)]
+    views = [view.astype(w.dtype) for view in views_of(x, (kh, kw), strides, dilations)]
     acc = views[0] * taps[0]
     for view, tap in zip(views[1:], taps[1:], strict=True):
         acc = acc + view * tap
@@ -207,16 +189,20 @@ def _form(w: Array, groups: int) -> Array:
 def convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, groups: int) -> Array:
     """int32 sums of products in NHWC of a padded NHWC int8 image and the values of a `Filter`."""
     if w.ndim == 2:
-        (tap,) = _taps(x, (1, 1), strides, dilations)
+        (tap,) = views_of(x, (1, 1), strides, dilations)
         return dot(tap, jnp.asarray(w), (3, 1))
     if w.ndim == 3:
         x = lax.optimization_barrier(x)  # otherwise XLA computes the unpadded image again for each tap
         return _depthwise(x, jnp.asarray(w), strides, dilations)
-    _require_room(x, (w.shape[0], w.shape[1]), dilations)
+    require_room(x, (w.shape[0], w.shape[1]), dilations)
     if groups == 1:  # channels are padded to a multiple of four, as in `Filter.values`
         x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, w.shape[2] - x.shape[3])))
+    if form() == "bfloat16" and groups == 1 and dilations == (1, 1):
+        acc = convolved_by_library(x, jnp.asarray(w), strides)
+        if acc is not None:
+            return acc
     if form() != "library":
-        return of_patches(_taps(x, (w.shape[0], w.shape[1]), strides, dilations), jnp.asarray(w), groups)
+        return of_patches(views_of(x, (w.shape[0], w.shape[1]), strides, dilations), jnp.asarray(w), groups)
     x = lax.optimization_barrier(x)  # XLA computes wrong sums if it moves pads into an int8 convolution (jaxlib 0.10.2)
     return lax.conv_general_dilated(
         x, jnp.asarray(w), strides, "VALID", rhs_dilation=dilations, dimension_numbers=("NHWC", "HWIO", "NHWC"),
@@ -327,7 +313,7 @@ def by_product(x: Array, w: Array, strides: Pair, pads: Pads, dilations: Pair) -
     oc, *kernel, _ = w.shape
     if any(pads):
         x = lax.pad(x, jnp.float32(0), ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)))
-    taps = _taps(x, (kernel[0], kernel[1]), strides, dilations)
+    taps = views_of(x, (kernel[0], kernel[1]), strides, dilations)
     rows = jnp.concatenate(taps, axis=3)
     dims = (((1,), (1,)), ((), ()))
     sums = lax.dot_general(rows.reshape(-1, w[0].size), w.reshape(oc, -1), dims, precision=lax.Precision.HIGHEST)

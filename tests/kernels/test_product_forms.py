@@ -1,5 +1,6 @@
 """Every form of integer products (`prim.forms`) gives the int32 of the others; all of them run on a CPU here."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,13 +8,16 @@ from hypothesis import strategies as st
 from tpusim_kernels import conv, conv3d, deconv, matmul
 from tpusim_kernels.prim import forms
 from tpusim_kernels.prim.bytedot import byte_dot
-from tpusim_kernels.prim.forms import CHUNK, FORMS, using
+from tpusim_kernels.prim.forms import CHUNK, using
+from tpusim_kernels.prim.images import WIDE, convolved_by_library
 
 from benchmarks import gpu
 
 RNG = np.random.default_rng(17)
 pytestmark = pytest.mark.every
 LONG = 2 * CHUNK + 5
+FORMS = [name for name in forms.FORMS if forms.is_exact(name)]
+"""On a GPU not all of them are."""
 BYTES = st.sampled_from([(np.int8, -128, 127), (np.uint8, 0, 255)])
 
 
@@ -76,14 +80,56 @@ def volume(x: np.ndarray, w: np.ndarray, z: int, groups: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("kernel", "groups"), [(convolution, 1), (convolution, 2), (transposed, 1), (volume, 2)])
 def test_convolutions(kernel, groups: int) -> None:
-    """As patches, and as the library takes them; of patches the dots are the same in all forms."""
+    """As patches, and as libraries take them."""
     x, w = draw((np.uint8, 0, 255), 1, 0.5, (1, 6, 7, 6)), draw((np.uint8, 0, 255), 2, 0.5, (4, 6 // groups, 3, 2))
     expected = kernel(x, w, 3, groups)
-    with using("int8"):
-        np.testing.assert_array_equal(kernel(x, w, 3, groups), expected)
+    for form in FORMS:
+        with using(form):
+            np.testing.assert_array_equal(kernel(x, w, 3, groups), expected)
 
 
-@pytest.mark.parametrize("form", ["int8", "bfloat16"])
+def windows(x: np.ndarray, w: np.ndarray, strides: tuple[int, int]) -> np.ndarray:
+    """The sums of an NHWC image and a filter (kh, kw, ic, oc), by NumPy."""
+    views = np.lib.stride_tricks.sliding_window_view(x.astype(np.int64), w.shape[:2], (1, 2))
+    return np.einsum("nhwcij,ijco->nhwo", views[:, :: strides[0], :: strides[1]], w.astype(np.int64), optimize=True)
+
+
+@pytest.mark.parametrize(
+    ("image", "filter", "strides"),
+    [
+        ((2, 9, 8, 32), (3, 3, 32, 5), (1, 1)),  # columns are channels
+        ((1, 21, 20, 4), (7, 7, 4, 3), (2, 2)),  # so are strides
+        ((1, 15, 12, 3), (4, 5, 3, 2), (3, 1)),
+        ((1, 9, 9, 4), (3, 1, 4, 2), (1, 2)),
+        ((1, 9, 9, WIDE), (3, 3, WIDE, 2), (1, 1)),  # rows of the filter one by one
+        ((1, 9, 12, 2 * WIDE), (3, 3, 2 * WIDE, 2), (2, 3)),
+        ((1, 7, 7, 520), (3, 3, 520, 2), (1, 1)),  # channels are cut
+        ((1, 8, 6, 2 * CHUNK + 4), (1, 1, 2 * CHUNK + 4, 2), (2, 1)),
+        ((1, 14, 15, 200), (7, 7, 200, 2), (1, 1)),
+    ],
+)
+@pytest.mark.parametrize("spread", [0.5, 1.0])
+def test_convolutions_of_a_gpu(
+    image: tuple[int, ...], filter: tuple[int, ...], strides: tuple[int, int], spread: float
+) -> None:
+    """Extremes of bytes, and the least byte everywhere, whose sums are the largest."""
+    kind = (np.int8, -128, 127 if spread < 1 else -128)
+    x, w = draw(kind, 7, spread, image), draw(kind, 8, spread, filter)
+    found = convolved_by_library(jnp.asarray(x), jnp.asarray(w), strides)
+    assert found is not None
+    np.testing.assert_array_equal(found, windows(x, w, strides))
+
+
+@pytest.mark.parametrize(
+    ("image", "filter"),
+    [((1, 5, 9, 8), (4, 4, 8, 2)), ((1, 9, 5, 8), (4, 4, 8, 2)), ((1, 40, 40, 128), (9, 9, 128, 1))],
+)
+def test_a_gpu_does_not_convolve(image: tuple[int, ...], filter: tuple[int, ...]) -> None:
+    """What looks like a gradient: fewer rows or columns than the filter; and windows of too many terms."""
+    assert convolved_by_library(jnp.zeros(image, jnp.int8), jnp.zeros(filter, jnp.int8), (1, 1)) is None
+
+
+@pytest.mark.parametrize("form", [name for name in ("int8", "bfloat16") if name in FORMS])
 def test_filters_prepared_on_the_host(form: str) -> None:
     """As compiled networks have them: channels filled up to fours, 1x1 filters as matrices, dense ones of groups."""
     geometry = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "do_relu": True, "out_dtype": "int8"}
@@ -107,8 +153,7 @@ def test_products_of_many_matrices() -> None:
 
 
 def test_the_form_is_the_backends_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert forms.form() == "library"
-    for backend, chosen in (("gpu", "bfloat16"), ("tpu", "float32")):
+    for backend, chosen in (("cpu", "library"), ("gpu", "bfloat16"), ("tpu", "float32")):
         monkeypatch.setattr("jax.default_backend", lambda backend=backend: backend)
         assert forms.form() == chosen
     monkeypatch.setenv(forms.VARIABLE, "bfloat16")
