@@ -13,7 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +118,23 @@ def test_6_a_closed_stream(closed: int, run: Path) -> None:
 # --- interrupted, killed, two at once
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C reaches processes that begin inside; a shell's background jobs, as these tests may be, ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def begun(out: Path, *words: str) -> subprocess.Popen[str]:
     """A long calibration, when it has begun."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tpusim", "run", MODEL, "--data", "random:4000", "--out", str(out), *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=HERE, start_new_session=True,
-    )  # fmt: skip
+    with interruptible():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tpusim", "run", MODEL, "--data", "random:4000", "--out", str(out), *words],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=HERE, start_new_session=True,
+        )  # fmt: skip
     assert process.stderr is not None
     lines = [process.stderr.readline() for _ in range(2)]
     assert "canonicalize" in lines[1], lines
@@ -190,13 +202,10 @@ def test_11_ctrl_c_within_an_import_or_a_callback_is_not_lost(monkeypatch: pytes
         return 0
 
     monkeypatch.setattr(entry, "_execute", lost)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    try:
+    with interruptible():
         begin = time.monotonic()
         assert main(["chips"]) == 130
         assert time.monotonic() - begin < 4
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 # --- homes, folders, names

@@ -2,15 +2,18 @@
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
+from multiprocessing import active_children
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from relu_chain import chain, growing
-from worker_functions import square
+from worker_functions import refuse_the_first, square
 
 from tpusim.calibration.stage import CalibrationConfig, calibrate
 from tpusim.errors import CalibrationError, ConfigError, WorkerError
@@ -111,6 +114,18 @@ def test_processes_of_which_one_dies(tmp_path: Path) -> None:
     found = list(results(processes(2), square, ((i, tmp_path) for i in range(9))))
     assert found == [i**2 for i in range(9)]
     assert (tmp_path / "died").exists()
+
+
+def test_processes_that_are_given_up(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Those that work and those units that wait for one: all end at once, and no thread prints a traceback."""
+    complaints: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", complaints.append)
+    begin, before = time.monotonic(), set(threading.enumerate())
+    with pytest.raises(CalibrationError, match="no such sample"):
+        list(results(processes(2), refuse_the_first, ((i,) for i in range(9))))
+    assert not active_children()
+    assert not [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
+    assert not complaints and capfd.readouterr().err == "" and time.monotonic() - begin < 30
 
 
 @pytest.mark.parametrize(

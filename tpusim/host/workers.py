@@ -115,9 +115,9 @@ class Crew:
             yield self._next()
 
     def _add(self, unit: _Unit) -> None:
-        """Begin one more unit and count it as under way."""
+        """Count one more unit as under way, and begin it."""
+        self._under_way.append(unit)  # first, since Ctrl-C may come when it has begun
         self._begin(unit)
-        self._under_way.append(unit)
 
     def _next(self) -> Any:
         """The result of the unit that was begun first."""
@@ -157,9 +157,6 @@ class Crew:
 
     def close(self) -> None:
         """Drop the units in flight; idle workers end normally."""
-        for unit in self._under_way:
-            if unit.future is not None:
-                unit.future.cancel()
         self._executor.shutdown(wait=not self._under_way)
 
 
@@ -184,15 +181,20 @@ class ProcessesExecutor(Executor):
 
         before = active_children()
         with _interrupts_kept_from_children():
-            future = self._executor.submit(fn, *args, **kwargs)
-        self._begun += [child for child in active_children() if child not in before]
-        return future
+            try:
+                return self._executor.submit(fn, *args, **kwargs)
+            finally:
+                self._begun += [child for child in active_children() if child not in before]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes: at once if they are not waited for, else after what they have begun."""
-        self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
+        """End the processes: at once if they are not waited for, else after what they have begun.
+
+        The thread that manages them is waited for in either case: Python's exit stops it, and prints a traceback if
+        the thread ends at the same moment. Futures in flight then fail; cancelled ones would stop that thread.
+        """
         for process in () if wait else self._begun:
             process.terminate()
+        self._executor.shutdown(cancel_futures=wait and cancel_futures)
 
 
 def _leave_interrupts() -> None:
@@ -291,6 +293,7 @@ class RayExecutor(Executor):
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
         """A task with the function's result, or its error as the function raised it."""
         done: Future[T] = Future()
+        done.set_running_or_notify_cancel()  # nobody cancels it while it gets its result
 
         def hand_over(task: "Future[T]") -> None:
             error = task.exception()
