@@ -39,6 +39,26 @@ CASTS += (("index_cast", "index", "i32"), ("extui", "i1", "i32"))
 CONSTANTS = (0, 0, 1, 1, -1, 2, 3, 5, 7, -4, 127, -128)
 
 
+WIDTHS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
+FLOATS = ("f16", "f32", "f64")
+TWO_FLOATS = ("addf", "subf", "mulf", "divf", "maximumf", "minimumf", "maxnumf", "minnumf")
+ORDERS = ("oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno")
+NUMBERS = ("0.0", "-0.0", "1.0", "-1.0", "2.5", "0.1", "-4.5", "255.0", "300.7")
+
+
+def casts_of(kind: str) -> list[tuple[str, str]]:
+    """Every cast of a type: its name, and the type of its result."""
+    if kind in FLOATS:
+        wider = FLOATS[FLOATS.index(kind) + 1 :]
+        floats = [("extf" if one in wider else "truncf", one) for one in FLOATS if one != kind]
+        return floats + [(name, one) for name in ("fptosi", "fptoui") for one in WIDTHS]
+    if kind == "index":
+        return [("index_cast", one) for one in WIDTHS]
+    found = [(name, one) for one in WIDTHS for name in ("extsi", "extui") if WIDTHS[one] > WIDTHS[kind]]
+    found += [("trunci", one) for one in WIDTHS if WIDTHS[one] < WIDTHS[kind]]
+    return [*found, ("index_cast", "index"), *((name, one) for name in ("sitofp", "uitofp") for one in FLOATS)]
+
+
 @dataclass
 class Writer:
     """Writes one function. values: names by type that may be used here; functions: names and types to call."""
@@ -207,6 +227,41 @@ def function(rng: random.Random, name: str, functions: list[tuple[str, list[str]
     return f"func.func {private}@{name}({given}) -> {result} {{\n  {body}\n}}\n"
 
 
+def chain(rng: random.Random) -> str:
+    """A function of ops on the last values, most of them casts, with few other ops; it returns three values."""
+    writer, kinds = Writer(rng), rng.choices((*WIDTHS, "index", *FLOATS), k=3)
+    values: dict[str, list[str]] = {}
+    every = [(f"%a{i}", kind) for i, kind in enumerate(kinds)]
+    for name, kind in every:
+        values.setdefault(kind, []).append(name)
+    two = rng.sample(BINARY, 2)
+    for _ in range(rng.randint(3, 12)):
+        (name, kind), what = every[-1] if rng.random() < 0.5 else rng.choice(every), rng.random()
+        other, float_kind = rng.choice(values[kind]), kind in FLOATS
+        if what < 0.4:
+            cast, result = rng.choice(casts_of(kind))
+            text = f"{cast} {name} : {kind} to {result}"
+        elif what < 0.6:
+            constants = NUMBERS if float_kind else ("true", "false") if kind == "i1" else CONSTANTS
+            result, shown = kind, "" if kind == "i1" else f" : {kind}"
+            text = f"constant {rng.choice(constants)}{shown}"
+        elif what < 0.75:
+            result, order = "i1", rng.choice(ORDERS if float_kind else PREDICATES)
+            text = f"cmp{'f' if float_kind else 'i'} {order}, {name}, {other} : {kind}"
+        elif what < 0.8 and float_kind:
+            result, text = kind, f"negf {name} : {kind}"
+        elif what < 0.85 and values.get("i1"):
+            result, text = kind, f"select {rng.choice(values['i1'])}, {name}, {other} : {kind}"
+        else:
+            result, text = kind, f"{rng.choice(TWO_FLOATS if float_kind else two)} {name}, {other} : {kind}"
+        writer.result(values, f"arith.{text}", result)
+        every.append((values[result][-1], result))
+    given = ", ".join(f"%a{i}: {kind}" for i, kind in enumerate(kinds))
+    names, results = (", ".join(part) for part in zip(*every[-3:], strict=True))
+    body = "\n  ".join([*writer.lines, f"func.return {names} : {results}"])
+    return f"func.func @main({given}) -> ({results}) {{\n  {body}\n}}\n"
+
+
 def module(seed: int) -> str:
     """A module of one to four functions that call each other."""
     rng = random.Random(seed)
@@ -232,7 +287,12 @@ OPTIONS["dce"] = "--transform-interpreter"
 
 
 def case(name: str, seed: int) -> str:
-    """The module of a seed for a pass; dce gets no branches, because MLIR's leaves the arguments of blocks."""
+    """The module of a seed for a pass.
+
+    dce gets no branches, because MLIR leaves the arguments of blocks. Every third one of canonicalize is a `chain`.
+    """
+    if name == "canonicalize" and seed % 3 == 2:
+        return chain(random.Random(seed))
     return function(random.Random(seed), "main", [], "structured") if name == "dce" else module(seed)
 
 

@@ -8,12 +8,10 @@ from typing import cast
 
 from xdsl.dialects.arith import (
     AddiOp,
-    AndIOp,
     CmpiOp,
     ConstantOp,
     ExtUIOp,
     MuliOp,
-    OrIOp,
     SelectOp,
     SubiOp,
     XOrIOp,
@@ -33,6 +31,7 @@ from tpusim.ir.generic.arith import (
     number,
     predicate_of,
 )
+from tpusim.ir.generic.casts import CASTS
 from tpusim.ir.generic.effects import COMMUTATIVE, is_commutative
 
 Made = Sequence[Operation]
@@ -41,7 +40,7 @@ Made = Sequence[Operation]
 
 def rewrite(op: Operation, rewriter: PatternRewriter) -> None:
     """Replace an op by the first rewrite that applies."""
-    for one in REWRITES.get(op.name, ()):
+    for one in (*REWRITES.get(op.name, ()), *CASTS.get(op.name, ())):
         made = one(op)
         if made is not None:
             rewriter.replace(op, list(made))
@@ -182,25 +181,6 @@ def select_to_extension(op: Operation) -> Made | None:
     return None
 
 
-def select_twice(op: Operation) -> Made | None:
-    """Select a, (select b, x, y), y as select (a and b), x, y; and its three relatives."""
-    outer, yes, no = op.operands
-    inner, shared = maker(yes, "arith.select"), no
-    joined: type[AndIOp | OrIOp] = AndIOp
-    if inner is None or shared not in inner.operands[1:]:
-        inner, shared, joined = maker(no, "arith.select"), yes, OrIOp
-    if inner is None or shared not in inner.operands[1:] or not inner.results[0].has_one_use():
-        return None
-    needed: Made = ()
-    asked, at = inner.operands[0], 1 if shared is inner.operands[1] else 2
-    if at != (2 if joined is AndIOp else 1):
-        true = _constant(asked.type, 1)
-        inverted = XOrIOp(asked, true)
-        needed, asked = (true, inverted), inverted.result
-    both, rest = joined(outer, asked), inner.operands[3 - at]
-    return *needed, both, SelectOp(both, rest, no) if joined is AndIOp else SelectOp(both, yes, rest)
-
-
 REWRITES: Mapping[str, Sequence[Callable[[Operation], Made | None]]] = {
     **dict.fromkeys((*COMMUTATIVE, "arith.cmpi"), (constant_to_the_right,)),
     "arith.addi": (constant_to_the_right, add_constants, add_negated),
@@ -208,6 +188,6 @@ REWRITES: Mapping[str, Sequence[Callable[[Operation], Made | None]]] = {
     "arith.muli": (constant_to_the_right, multiply_constants),
     "arith.xori": (constant_to_the_right, invert_comparison),
     "arith.select": (
-        select_by_complement, select_the_same_way, select_to_complement, select_to_extension, select_twice,
+        select_by_complement, select_the_same_way, select_to_complement, select_to_extension,
     ),
 }  # fmt: skip

@@ -8,7 +8,7 @@ by zero, a division that overflows and a shift by the width or more stay.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from xdsl.dialects.builtin import Float32Type, Float64Type, FloatAttr, IndexType, IntegerAttr, IntegerType
+from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 Constants = Sequence[Attribute | None]
@@ -107,12 +107,6 @@ INVERSE = (1, 0, 5, 4, 3, 2, 9, 8, 7, 6)
 SWAPPED = (0, 1, 4, 5, 2, 3, 8, 9, 6, 7)
 """The number of the predicate for operands in the other order."""
 
-FLOATS: Mapping[str, Callable[[float, float], float]] = {
-    "arith.addf": lambda a, b: a + b,
-    "arith.subf": lambda a, b: a - b,
-    "arith.mulf": lambda a, b: a * b,
-}
-
 
 def _two_constants(op: Operation, constants: Constants) -> Folded:
     a, b = map(number, constants)
@@ -122,14 +116,6 @@ def _two_constants(op: Operation, constants: Constants) -> Folded:
         return None
     value = COMPUTED[op.name](a, b, bits)
     return None if value is None else integer(kind, value)
-
-
-def _two_floats(op: Operation, constants: Constants) -> Folded:
-    a, b = constants
-    kind = op.results[0].type
-    if isinstance(a, FloatAttr) and isinstance(b, FloatAttr) and isinstance(kind, Float32Type | Float64Type):
-        return FloatAttr(FLOATS[op.name](a.value.data, b.value.data), kind)
-    return None
 
 
 # ------------------------------------------------------------------------------------------------------- one constant
@@ -230,6 +216,15 @@ def _with_complement(op: Operation, _: Constants) -> Folded:
     return integer(op.results[0].type, 0 if op.name == "arith.andi" else -1)
 
 
+def _and_once(op: Operation, _: Constants) -> Folded:
+    """And a, (and a, b) as the inner one; MLIR has no such fold of or."""
+    for one, other in (op.operands, reversed(op.operands)):
+        made = maker(one, op.name)
+        if made is not None and any(operand is other for operand in made.operands):
+            return one
+    return None
+
+
 def _compared(op: Operation, constants: Constants) -> Folded:
     bits, (a, b), which = bits_of(op.operands[0].type), map(number, constants), predicate_of(op)
     if bits is None:
@@ -240,6 +235,9 @@ def _compared(op: Operation, constants: Constants) -> Folded:
         return integer(op.results[0].type, PREDICATES[which](a, b, bits))
     if bits == 1 and (which, b) in ((0, -1), (1, 0)):  # x == true, x != false
         return op.operands[0]
+    extended = maker(op.operands[0], "arith.extsi") or maker(op.operands[0], "arith.extui")
+    if extended is not None and (which, b) == (1, 0) and bits_of(extended.operands[0].type) == 1:
+        return extended.operands[0]
     return None
 
 
@@ -279,28 +277,18 @@ def _converted(op: Operation, constants: Constants) -> Folded:
     return None
 
 
-def _neutral_float(op: Operation, constants: Constants) -> Folded:
-    right = constants[1]
-    if not isinstance(right, FloatAttr):
-        return None
-    neutral = {"arith.addf": "-0.0", "arith.subf": "0.0", "arith.mulf": "1.0", "arith.divf": "1.0"}[op.name]
-    return op.operands[0] if repr(right.value.data) == neutral else None
-
-
 FOLDS: Mapping[str, Sequence[Fold]] = {
     **{name: (_two_constants, _one_constant, _equal_operands) for name in COMPUTED},
     "arith.addi": (_two_constants, _one_constant, _undone),
     "arith.subi": (_two_constants, _one_constant, _equal_operands, _undone),
     "arith.xori": (_two_constants, _one_constant, _equal_operands, _xor_undone),
-    "arith.andi": (_two_constants, _one_constant, _equal_operands, _with_complement),
+    "arith.andi": (_two_constants, _one_constant, _equal_operands, _with_complement, _and_once),
     "arith.ori": (_two_constants, _one_constant, _equal_operands, _with_complement),
-    **{name: (_two_floats, _neutral_float) for name in FLOATS},
-    "arith.divf": (_neutral_float,),
     "arith.cmpi": (_compared,),
     "arith.select": (_selected,),
     **{f"arith.{name}": (_converted,) for name in ("extui", "extsi", "trunci", "index_cast", "index_castui")},
 }
-"""The folds of an op, tried in order."""
+"""The folds of an op of integers, tried in order; `floats` has the others."""
 
 
 def constant_of(value: SSAValue) -> Attribute | None:

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import UnregisteredOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue, TypeAttribute
 from xdsl.traits import ConstantLike, HasFolder, IsolatedFromAbove
 
-from tpusim.ir.generic.arith import FOLDS
+from tpusim.ir.generic import arith, floats
 
 Folded = Sequence[SSAValue | Attribute]
 
@@ -25,7 +25,7 @@ def folded(op: Operation, constants: Sequence[Attribute | None]) -> Folded | Non
     """What an op's results are, given the constants of its operands; None if it stays."""
     if is_constant(op) or isinstance(op, UnregisteredOp):
         return None
-    for fold in FOLDS.get(op.name, ()):
+    for fold in arith.FOLDS.get(op.name) or floats.FOLDS.get(op.name, ()):
         found = fold(op, constants)
         if found is not None:
             return (found,)
