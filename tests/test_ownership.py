@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from compiling import to_program
@@ -22,6 +24,7 @@ from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import plan
 from tpusim.schedule import GroupSchedule, Sections
 from tpusim.simulator import Simulator
+from tpusim.simulator.ownership import Restore, check_restores
 
 SHAPE = (1, 2, 1, 4)
 LOADED = {name: Source(f"load_{name}", 0, "h0", loaded=True) for name in "xy"}
@@ -146,6 +149,18 @@ def test_elements_stored_twice_have_one_value(source: int) -> None:
     else:
         with pytest.raises(SimulationError, match="stores 8 elements of tensor 'out' again with other .* Move 3"):
             machine.run({"x": x, "y": x + 1})
+
+
+@pytest.mark.parametrize("bits", [0x7F81, 0x7FC0])
+def test_no_number_is_stored_again_without_a_warning_of_numpy(bits: int) -> None:
+    """A signalling NaN and a quiet one of BF16 are the same value as before."""
+    values = np.full(4, bits, np.uint16).view(ml_dtypes.bfloat16)
+    command: Any = SimpleNamespace(label="gdma 3", tensor="x")
+    memory: Any = SimpleNamespace(read=lambda view: values, chip=chips.load("bm1684x"))
+    restore = Restore(neuron(0, (4,), "bf16"), np.full(4, True), "gdma 2")
+    check_restores(command, [(restore, values.copy())], memory)
+    with pytest.raises(SimulationError, match="stores 1 elements of tensor 'x' again"):
+        check_restores(command, [(restore, np.where([0, 1, 0, 0], ml_dtypes.bfloat16(1), values))], memory)
 
 
 def test_a_slice_that_another_group_loaded_is_stale() -> None:
