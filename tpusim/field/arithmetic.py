@@ -23,16 +23,21 @@ _LEFT, _RIGHT = 26, 17
 """Bits of the parts into which the elements of the left and of the right matrix of a product are divided."""
 _TERMS = 1024
 """How many products of such parts add up below 2**53, exact in float64."""
-_COLUMNS = 1024
-"""How many columns of a right matrix are divided into parts at once: more would not fit memory that is used again."""
+_COLUMNS = 64
+"""How many columns of a right matrix are divided into parts at once: these parts fit a cache."""
 _BLOCK = 1 << 14
 """Elements that are computed at once: they and what is computed from them fit a cache, and calls cost little."""
 _LARGEST_DENOMINATOR, _LARGEST_NUMERATOR = 1023, 2047
 """Twice the product of both is below p."""
 _SIGN = 63
 """Shifted by it, an int64 is -1 if it is negative, else 0."""
-_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-"""The constants of splitmix64 (Steele, Lea and Flood 2014)."""
+_GOLDEN = 0x9E3779B97F4A7C15
+_ROUNDS = tuple(
+    (np.array(shift, np.uint64), np.array(factor, np.uint64))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+)
+"""The constants of splitmix64 (Steele, Lea and Flood 2014); arrays, since those of NumPy take numbers more slowly."""
+_UPPER = np.array(64 - _BITS, np.uint64)
 _WORD = 0xFFFFFFFFFFFFFFFF
 _ODD = tuple(_GOLDEN * (2 * i + 1) & _WORD for i in range(1, 17))
 """Factors of the operands of a function, in order."""
@@ -146,35 +151,32 @@ def _parts(x: Elements, bits: int, count: int) -> list[np.ndarray]:
 
 def product(left: Elements, right: Elements) -> Elements:
     """(..., m, k) x (..., k, n) in the field: products of digits, in blocks that are exact in float64."""
-    if right.shape[-1] <= _COLUMNS:
-        return _product(left, right)
-    parts = (right[..., start : start + _COLUMNS] for start in range(0, right.shape[-1], _COLUMNS))
-    return np.concatenate([_product(left, part) for part in parts], -1)
-
-
-def _product(left: Elements, right: Elements) -> Elements:
-    total = np.zeros((), np.int64)
-    for start in range(0, max(left.shape[-1], 1), _TERMS):
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    total = np.zeros((*batch, left.shape[-2], right.shape[-1]), np.int64)
+    for start in range(0, left.shape[-1], _TERMS):
         block = slice(start, start + _TERMS)
-        columns = _parts(right[..., block, :], _RIGHT, 3)
-        for place, rows in enumerate(_parts(left[..., block], _LEFT, 2)):
-            low, middle, high = (reduced((rows @ part).astype(np.int64)) for part in columns)
-            found = times(times(high, 1 << _RIGHT) + middle, 1 << _RIGHT) + low
-            total = total + times(found, 1 << place * _LEFT)
+        rows = _parts(left[..., block], _LEFT, 2)
+        for first in range(0, right.shape[-1], _COLUMNS):
+            some = (..., slice(first, first + _COLUMNS))
+            columns = _parts(right[..., block, :][some], _RIGHT, 3)
+            for place, digits in enumerate(rows):
+                low, middle, high = (reduced((digits @ part).astype(np.int64)) for part in columns)
+                found = times(times(high, 1 << _RIGHT) + middle, 1 << _RIGHT) + low
+                total[some] += times(found, 1 << place * _LEFT)
     return reduced(total)
 
 
-def _mix(z: np.ndarray, scratch: np.ndarray) -> None:
-    """splitmix64 of z without its constant, reduced to an element, in place; scratch: as long as z. 0 stays 0."""
+def mix(z: np.ndarray, scratch: np.ndarray, into: np.ndarray) -> None:
+    """splitmix64 of z without its constant, reduced to an element. 0 stays 0. z and scratch are overwritten."""
     _spread(z, scratch)
-    z >>= np.uint64(64 - _BITS)
+    np.right_shift(z, _UPPER, out=into)
 
 
 def _spread(z: np.ndarray, scratch: np.ndarray) -> None:
-    for shift, factor in ((30, _FIRST), (27, _SECOND)):
-        np.right_shift(z, np.uint64(shift), out=scratch)
-        z ^= scratch
-        z *= np.uint64(factor)
+    for shift, factor in _ROUNDS:
+        np.right_shift(z, shift, out=scratch)
+        np.bitwise_xor(z, scratch, out=z)
+        np.multiply(z, factor, out=z)
 
 
 def mixed(z: np.ndarray) -> Elements:
@@ -182,13 +184,13 @@ def mixed(z: np.ndarray) -> Elements:
     flat, scratch = z.reshape(-1), np.empty(_BLOCK, np.uint64)
     for start in range(0, flat.size, _BLOCK):
         part = flat[start : start + _BLOCK]
-        _mix(part, scratch[: part.size])
+        mix(part, scratch[: part.size], into=part)
     return z.view(np.int64)
 
 
 def narrowed(z: np.ndarray) -> Elements:
     """Elements that are the upper bits of 64-bit numbers (uint64, contiguous), in place."""
-    z >>= np.uint64(64 - _BITS)
+    z >>= _UPPER
     return z.view(np.int64)
 
 
@@ -255,10 +257,14 @@ class Field:
         for index in parts(shape):
             part = found[index]
             room = scratch[: part.size].reshape(part.shape)
-            part[...] = start[index]
-            for operand, factor in whole:
+            if whole:
+                first, factor = whole[0]
+                np.add(np.multiply(first[index], factor, out=part), start[index], out=part)
+            else:
+                part[...] = start[index]
+            for operand, factor in whole[1:]:
                 part += np.multiply(operand[index], factor, out=room)
-            _mix(part, room)
+            mix(part, room, into=part)
         return found.view(np.int64)
 
     def factors(self, *counts: int) -> np.ndarray:

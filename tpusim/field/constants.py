@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from tpusim.field.arithmetic import Elements, Field, mixed, odd_numbers, parts
+from tpusim.field.arithmetic import Elements, Field, mix, odd_numbers, parts
 
 _BLOCK = 1 << 14
 """Bytes whose numbers are computed at once."""
 _PIECE = 1 << 16
-"""Bytes whose numbers are computed before they are copied into memory: they are still in a cache then."""
+"""Bytes whose numbers are computed before they are copied, where memory has no rows like theirs."""
 
 
 def stored(field: Field, data: np.ndarray, address: int, *, tag: int = 0, into: np.ndarray | None = None) -> Elements:
@@ -19,24 +19,26 @@ def stored(field: Field, data: np.ndarray, address: int, *, tag: int = 0, into: 
     found = np.empty(data.shape, np.int64) if into is None else into
     of_byte, of_place, start = odd_numbers(field.apply(("constant byte",), np.arange(3)).view(np.uint64))
     along = np.arange(min(data.size, _BLOCK), dtype=np.uint64) * of_place
+    room, scratch = np.empty((2, _BLOCK), np.uint64)
     for index in parts(data.shape, _PIECE):
-        bytes_, target = data[index], found[index]
-        numbers = target if target.flags.c_contiguous else np.empty(bytes_.shape, np.int64)
+        bytes_, cells = data[index], found[index].view(np.uint64)
         run = _contiguous(bytes_)
-        flat, rows = bytes_.reshape(-1, run), numbers.reshape(-1, run).view(np.uint64)
+        flat, rows = bytes_.reshape(-1, run), cells.reshape(-1, run)
         first = _runs(bytes_, run, address + bytes_.ctypes.data - data.ctypes.data) * of_place + start
         at_once = max(1, _BLOCK // run)
         for row in range(0, len(rows), at_once):
             for place in range(0, run, _BLOCK):
-                z = rows[row : row + at_once, place : place + _BLOCK]
-                np.multiply(flat[row : row + at_once, place : place + _BLOCK], of_byte, out=z)
-                z += along[: z.shape[1]]
+                part = flat[row : row + at_once, place : place + _BLOCK]
+                target = rows[row : row + at_once, place : place + _BLOCK]
+                z, free = (memory[: part.size].reshape(part.shape) for memory in (room, scratch))
+                np.multiply(part, of_byte, out=z)
+                z += along[: part.shape[1]]
                 z += first[row : row + at_once, None] + np.array([place], np.uint64) * of_place
-                mixed(z)
+                mix(z, free, into=target)
                 if tag:
-                    z ^= np.uint64(tag)
-        if numbers is not target:
-            target[...] = numbers
+                    target ^= np.uint64(tag)
+        if not np.may_share_memory(rows, cells):
+            cells[...] = rows.reshape(cells.shape)
     return found
 
 

@@ -115,7 +115,8 @@ ANY_TEXT = Codec(_read_text, TEXT.write)
 def _read_dictionary(cursor: Cursor, tables: Tables) -> dict[str, Attribute]:
     found: dict[str, Attribute] = {}
     for _ in range(cursor.count("entries", 2)):
-        key = cast("StringAttr", tables.attribute(cursor, StringAttr)).data
+        name: Any = tables.attribute(cursor, StringAttr)
+        key = name.data
         if key in found:
             cursor.fail(f"two entries of a dictionary are called '{key}'")
         found[key] = tables.attribute(cursor)

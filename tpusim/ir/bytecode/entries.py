@@ -9,7 +9,7 @@ from bisect import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count as numbers
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from xdsl.dialects.builtin import IntegerType, Signedness
 from xdsl.ir import Attribute, TypeAttribute
@@ -17,11 +17,11 @@ from xdsl.ir import Attribute, TypeAttribute
 from tpusim.errors import TpusimError, first_line
 from tpusim.ir.attrs import i64_attr
 from tpusim.ir.bytecode.cursor import INSTALL, Cursor, places
-from tpusim.ir.bytecode.forms import Classes, DialectCodes, Form
+from tpusim.ir.bytecode.forms import Classes, DialectCodes, Form, is_of
 from tpusim.ir.bytecode.names import Names
 from tpusim.ir.bytecode.resources import Resources
 from tpusim.ir.bytecode.strings import Strings
-from tpusim.ir.nesting import LEVELS, MOST, Extent, extent
+from tpusim.ir.nesting import LEVELS, MOST, extent
 from tpusim.ir.splats import Budget
 
 CUSTOM, BUILTIN = 1, 2
@@ -36,7 +36,7 @@ class _Undecoded:
 
 
 IN_PROGRESS = _Undecoded()
-LEAF = Extent(1, 0)
+LEAF = (1, 0)
 """The extent of an attribute that contains no others; its bytes are those of the index that refers to it."""
 
 
@@ -55,7 +55,7 @@ class _Kind:
     dialects: list[str] = field(default_factory=list[str])
     from_: list[int] = field(default_factory=list[int])
     values: dict[int, Any] = field(default_factory=dict[int, Any])
-    nested: dict[int, Extent] = field(default_factory=dict[int, Extent])
+    nested: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
 
     def __len__(self) -> int:
         return len(self.flags)
@@ -122,8 +122,12 @@ class Entries:
     def attribute(self, cursor: Cursor, wanted: Classes = Attribute) -> Attribute:
         """The attribute whose id comes next, of one of the wanted classes."""
         index = cursor.varint()
-        found = self.attribute_at(index, cursor)
-        if wanted is not Attribute and not isinstance(found, wanted):
+        found = self._attributes.values.get(index, IN_PROGRESS)
+        if found is IN_PROGRESS:
+            found = self._at(self._attributes, index, cursor)
+        else:
+            self._meet(self._attributes.nested.get(index, LEAF), cursor)
+        if wanted is not Attribute and type(found) is not wanted and not is_of(found, wanted):
             names = " or ".join(cls.__name__ for cls in (wanted if isinstance(wanted, tuple) else (wanted,)))
             cursor.fail(f"attribute {index:,} must be of {names}, it is of {type(found).__name__}")
         return found
@@ -236,7 +240,7 @@ class Entries:
         return found
 
     def _at(self, kind: _Kind, index: int, user: Cursor) -> Attribute:
-        if index >= len(kind):
+        if index >= len(kind.flags):
             user.fail(f"{kind.what} {index:,} of {len(kind):,} does not exist")
         found = kind.values.get(index)
         if found is IN_PROGRESS:
@@ -244,18 +248,18 @@ class Entries:
         if found is None:
             if self._depth >= LEVELS:
                 self._fail_levels(user)
-            around = self._levels, self._size
+            levels, size = self._levels, self._size
             self._levels = self._size = 0
             found = self._decode(kind, index)
-            known = Extent(self._levels + 1, self._size + kind.begin[index + 1] - kind.begin[index])
-            if self._levels:
+            inner, known = self._levels, (self._levels + 1, self._size + kind.begin[index + 1] - kind.begin[index])
+            if inner:
                 kind.nested[index] = known
-            self._levels, self._size = around
+            self._levels, self._size = levels, size
             self._meet(known, user)
-        return cast("Attribute", found)
+        return found
 
-    def _meet(self, part: Extent, user: Cursor) -> None:
-        """Count a part of the attribute or module that is read. Fails if it is nested too deeply or too large."""
+    def _meet(self, part: tuple[int, int], user: Cursor) -> None:
+        """Count a part (levels, bytes) of what is read. Fails if it is nested too deeply or too large."""
         levels, size = part
         self._size += size
         if levels > self._levels:
@@ -269,12 +273,12 @@ class Entries:
     def _fail_levels(user: Cursor) -> NoReturn:
         user.fail(f"attributes in attributes and regions of at most {LEVELS} levels are required")
 
-    def _decode(self, kind: _Kind, index: int) -> Attribute:
+    def _decode(self, kind: _Kind, index: int) -> Any:
         kind.values[index] = IN_PROGRESS
         self._depth += 1
         data = self._data
         cursor = Cursor(data.data, data.base, kind.begin[index], kind.begin[index + 1], data.section, data.file)
-        found: Attribute | None = None
+        found: Any = None
         try:
             made = self._read(kind, index, cursor)
             if cursor.position != cursor.end:
@@ -295,14 +299,15 @@ class Entries:
                 del kind.values[index]
             else:
                 kind.values[index] = found
-        return cast("Attribute", found)
+        return found
 
     def _read(self, kind: _Kind, index: int, cursor: Cursor) -> Attribute:
-        dialect = kind.dialect(index)
-        if not kind.flags[index] & CUSTOM:
+        flags = kind.flags[index]
+        if not flags & CUSTOM:
             found = self._parse(cursor.terminated(), kind is self._types)
             self._levels = extent(found, {}).levels - 1
             return found
+        dialect = "builtin" if flags & BUILTIN else kind.dialect(index)
         forms = self._forms_of(dialect, kind is self._types)
         if forms is None:
             cursor.fail(
@@ -311,18 +316,18 @@ class Entries:
                 then=INSTALL.format("tpusim.bytecode"),
             )
         code = cursor.varint()
-        if code not in forms:
+        form = forms.get(code)
+        if form is None:
             cursor.fail(f"{kind.what} {index:,}: dialect '{dialect}' has no {kind.what} of code {code}")
-        return forms[code].read(cursor, self)
+        return form.read(cursor, self)
 
     def _forms_of(self, dialect: str, types: bool) -> Forms | None:
-        if dialect not in self._dialects:
-            return None
-        if (dialect, types) not in self._forms:
+        found = self._forms.get((dialect, types))
+        if found is None and dialect in self._dialects:
             codes = self._dialects[dialect]
             forms = codes.types if types else codes.attributes
-            self._forms[dialect, types] = {form.code: form for form in reversed(forms)}
-        return self._forms[dialect, types]
+            found = self._forms[dialect, types] = {form.code: form for form in reversed(forms)}
+        return found
 
 
 _INTEGER_CODE = 8 << 1 | 1

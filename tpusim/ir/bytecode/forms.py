@@ -7,6 +7,7 @@ is written; `DialectCodes` is everything that a dialect, also one of a plug-in, 
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from xdsl.dialects.builtin import ModuleOp
@@ -130,9 +131,15 @@ def _read_double(cursor: Cursor, _: Tables) -> float:
 DOUBLE = Codec(_read_double, lambda value, out: out.raw(signed(struct.unpack("<q", struct.pack("<d", value))[0])))
 
 
-def attribute_of(*classes: type) -> Codec:
+def attribute_of(first: type, *others: type) -> Codec:
     """A reference to an attribute of one of these classes."""
-    return Codec(lambda cursor, tables: tables.attribute(cursor, classes), lambda value, out: out.attribute(value))
+    wanted = (first, *others) if others else first
+    return Codec(lambda cursor, tables: tables.attribute(cursor, wanted), lambda value, out: out.attribute(value))
+
+
+def is_of(value: Attribute, wanted: Classes) -> bool:
+    """`isinstance`, which takes long for classes that the value is not of: those of xDSL are abstract."""
+    return (isinstance(wanted, tuple) and type(value) in wanted) or isinstance(value, wanted)
 
 
 def many(codec: Codec) -> Codec:
@@ -171,7 +178,14 @@ class Form:
 
     def read(self, cursor: Cursor, tables: Tables) -> Attribute:
         """The attribute whose fields come next."""
-        return self.build(*[field.read(cursor, tables) for field in self.fields])
+        reads = self._reads
+        if len(reads) == 1:
+            return self.build(reads[0](cursor, tables))
+        return self.build(*[read(cursor, tables) for read in reads])
+
+    @cached_property
+    def _reads(self) -> tuple[Callable[[Cursor, Tables], Any], ...]:
+        return tuple(field.read for field in self.fields)
 
     def write(self, value: Attribute, out: Output) -> None:
         """The code and the fields of an attribute."""
@@ -184,9 +198,8 @@ def unchecked(cls: Any, **fields: object) -> Any:
     """An attribute without xDSL's checks, for parts that were checked when they were read: those of locations know no
     `FileRangeLoc`, and those of integers take long for millions of bits.
     """
-    found = object.__new__(cls)
-    for name, value in fields.items():
-        object.__setattr__(found, name, value)
+    found: object = object.__new__(cls)
+    vars(found).update(fields)
     return found
 
 

@@ -14,6 +14,7 @@ from xdsl.utils.exceptions import UnregisteredConstructException
 from tpusim.ir.bytecode.builtin_attributes import LOCATIONS
 from tpusim.ir.bytecode.cursor import INSTALL, Cursor
 from tpusim.ir.bytecode.entries import Entries
+from tpusim.ir.bytecode.forms import is_of
 from tpusim.ir.bytecode.headers import Header, Order, read_block_header, read_header
 from tpusim.ir.bytecode.names import Names
 from tpusim.ir.bytecode.properties import Properties
@@ -106,7 +107,7 @@ class OperationReader:
         regions = [Region() for _ in range(header.regions)]
         found = cls.create(
             operands=operands, result_types=types, properties=properties, attributes=attributes,
-            location=cast("Any", location), successors=successors, regions=regions,
+            location=location, successors=successors, regions=regions,
         )  # fmt: skip
         if header.orders and frame:
             frame.orders += [(found.results[order[0]], order) for order in header.orders]
@@ -153,9 +154,9 @@ class OperationReader:
         name, known = self._names.ops[header.name], self._names.registered[header.name]
         return self._properties.read(header.properties, name, cls, known, self._entries, cursor)
 
-    def _location(self, index: int, cursor: Cursor) -> Attribute:
+    def _location(self, index: int, cursor: Cursor) -> Any:
         found = self._entries.attribute_at(index, cursor)
-        if not isinstance(found, LOCATIONS):
+        if not is_of(found, LOCATIONS):
             cursor.fail(f"attribute {index:,} must be a location, it is of {type(found).__name__}")
         return found
 
@@ -194,7 +195,7 @@ class OperationReader:
         for kind, location in header.arguments:
             argument = block.insert_arg(self._entries.type_at(kind, cursor), len(block.args))
             if location >= 0:
-                argument.location = cast("Any", self._location(location, cursor))
+                argument.location = self._location(location, cursor)
             self._define(cursor, scope, frame, argument)
         frame.orders += [(block.args[order[0]], order) for order in header.orders]
         for _ in range(header.ops):
