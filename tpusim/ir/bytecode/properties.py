@@ -16,6 +16,10 @@ from tpusim.ir.bytecode.cursor import Cursor, places
 from tpusim.ir.bytecode.entries import Entries
 from tpusim.ir.bytecode.varints import flagged, varint
 
+FORMER_NAMES = {"operand_segment_sizes": "operandSegmentSizes", "result_segment_sizes": "resultSegmentSizes"}
+"""Of the attributes that are properties since LLVM 17: name in LLVM 16 -> name of the property."""
+_NAMES_BEFORE = {name: former for former, name in FORMER_NAMES.items()}
+
 SPARSEST = 256
 """The last index of segment sizes that are written as pairs."""
 
@@ -151,12 +155,20 @@ def _sparse_array(cursor: Cursor, length: int) -> list[int]:
     return found
 
 
-def layout_to_write(op: Operation, release: int) -> Layout | None:
-    """The layout of an op's properties, None if it has none. release: 0 for LLVM 22 and 24, 1 for 19, 2 for 18."""
-    known = LAYOUTS.get(op.name)
-    if known is not None:
-        return known[min(release, len(known) - 1)]
-    return (_defined(type(op)) or None) if isinstance(op, IRDLOperation) else None
+def layout_to_write(name: str, release: int | None) -> Layout | None:
+    """The layout of the properties of an op's name, None if none is known for the release, which reads attributes too.
+
+    release: 0 for LLVM 22 and 24, 1 for 19, 2 for 18; None: any.
+    """
+    known = LAYOUTS.get(name) if release is not None else None
+    return known[min(release or 0, len(known) - 1)] if known is not None else None
+
+
+def before_properties(op: Operation) -> dict[str, Attribute]:
+    """The properties of an op as attributes of LLVM 16: by their names in it, without those that have their default."""
+    defined = op.get_irdl_definition().properties if isinstance(op, IRDLOperation) else {}
+    defaults = {name: kind.default_value for name, kind in defined.items()}
+    return {_NAMES_BEFORE.get(key, key): value for key, value in op.properties.items() if value != defaults.get(key)}
 
 
 def encoded_segments(sizes: Sequence[int]) -> bytes:
