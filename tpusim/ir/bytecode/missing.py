@@ -25,7 +25,7 @@ SUB_CHANNEL = "quant.uniform with a scale for each block"
 
 
 def kind_of(value: Attribute) -> str:
-    """The name of an attribute or type in `Release.lacks`: that in MLIR, or SUB_CHANNEL, which shares it with another."""
+    """The name of an attribute or type in `Release.lacks`: as in MLIR, or SUB_CHANNEL, which shares it with others."""
     return SUB_CHANNEL if isinstance(value, SubChannelType) else value.name
 
 
