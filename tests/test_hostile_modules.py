@@ -55,6 +55,14 @@ TEXTS: dict[str, tuple[Changes, str]] = {
         {F: "  func.func private @f(tensor<2x4xf32>) -> tensor<2x4xf32>\n"},
         "a function with one block is required, @f has 0",
     ),
+    "a function without a type": (
+        {F: '  "func.func"() <{sym_name = "f"}> ({}) : () -> ()\n'},
+        "property 'function_type' expected in operation 'func.func'",
+    ),
+    "a function without a name": (
+        {F: '  "func.func"() <{function_type = () -> ()}> ({}) : () -> ()\n'},
+        "property 'sym_name' expected in operation 'func.func'",
+    ),
     "a function that does not return": (
         {"    return %0 : tensor<2x4xf32>\n": ""},
         "in @main: a function that ends with func.return is required, got top.Relu",

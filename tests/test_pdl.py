@@ -155,12 +155,14 @@ def test_patterns_that_change_numbers_are_seen(tmp_path: Path, capsys: pytest.Ca
         (pattern('pdl.apply_native_constraint "test_pdl:fails"(%x : !pdl.value)'), "top.Relu 'y': ZeroDivisionError"),
         (pattern(body="pdl.replace %outer with (%x, %x : !pdl.value, !pdl.value)"), "1 results, 2 values"),
         (pattern(body="pdl.erase %inner"), "mend the pattern"),
+        (pattern()[: pattern().index("pdl.rewrite")] + 'pdl.rewrite %outer with "test_pdl:fails" }', "and a body"),
     ],
 )
 def test_what_is_refused(text: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=why) as error:
         applied(text, tmp_path)
     assert not getattr(error.value, "__notes__", [])  # the module is not pasted
+    assert str(error.value).count("p.pdl") <= 1  # the file is named once
 
 
 def test_a_file_is_required() -> None:

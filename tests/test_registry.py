@@ -532,6 +532,8 @@ def test_dialects_passes_and_encodings_of_packages(far: Path, capsys: pytest.Cap
     stored, other = far.with_suffix(".bc"), far.with_name("other.mlir")
     assert main(["opt", str(far), "--emit-bytecode", "-o", str(stored)]) == 0
     assert b"far.label" not in stored.read_bytes(), "by its code, not as text"
+    assert main(["opt", str(far), "--bytecode-for", "llvm22", "-o", str(other)]) == 0
+    assert b"far.label" in other.read_bytes(), "as text: no release of MLIR has the package's codes"
     assert main(["opt", str(stored)]) == 0
     assert '#far.label<"here">' in capsys.readouterr().out
     assert main(["opt", str(far), "-p", "builtin.module(forget,canonicalize)"]) == 0

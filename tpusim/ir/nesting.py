@@ -32,11 +32,12 @@ def extent(value: Attribute, known: Mapping[int, Extent]) -> Extent:
     found = known.get(id(value))
     if found is not None:
         return found
-    inner = [extent(part, known) for part in _parts(value)]
+    inner = [extent(part, known) for part in parts(value)]
     return Extent(1 + max((one.levels for one in inner), default=0), 1 + sum(one.size for one in inner))
 
 
-def _parts(value: Attribute) -> Iterable[Attribute]:
+def parts(value: Attribute) -> Iterable[Attribute]:
+    """The attributes that an attribute names directly."""
     if isinstance(value, ArrayAttr):
         return cast("Any", value).data
     if isinstance(value, DictionaryAttr):

@@ -29,7 +29,7 @@ from xdsl.dialects.builtin import (
     StringAttr,
     UnregisteredAttr,
 )
-from xdsl.dialects.func import Func
+from xdsl.dialects.func import Func, FuncOp
 from xdsl.ir import Attribute, Block, Data, Dialect, Operation, ParametrizedAttribute, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser
@@ -39,7 +39,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
-from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
+from tpusim.errors import ConfigError, ImportModelError, TpusimError, UnsupportedError
 from tpusim.host import files
 from tpusim.ir.attrs import int_attr, name_place, op_name, take_framework_name
 from tpusim.ir.dominance import walk_dominated
@@ -303,27 +303,36 @@ def parse_module(text: str, ctx: Context, name: str = "<text>", *, keep: bool = 
 
 def checked(module: ModuleOp, name: str, ctx: Context, *, keep: bool = False) -> ModuleOp:
     """A module that was read from `name`, in the form that the stages take, and verified. Raises ImportModelError."""
-    _read_properties_as_attributes(module)
+    try:
+        _read_properties_as_attributes(module)
+        for op in module.walk():
+            if isinstance(op, FuncOp):  # whose type and name all that follows reads
+                op.get_irdl_definition().verify(op)
+        _take(module, name, ctx, keep=keep)
+        require_order(module, name)
+        verify(module, name)
+    except TpusimError:
+        raise
+    except Exception as error:  # noqa: BLE001  an op's checks may meet operands they do not expect
+        raise ImportModelError(f"module '{name}' does not verify: {_first_words(error)}") from error
+    return module
+
+
+def _take(module: ModuleOp, name: str, ctx: Context, *, keep: bool) -> None:
+    """Bring a module into the form that the stages take; see `checked`."""
     names_from_attributes(module)
     for op in module.walk():
         if entry(op.name) is not None:
             take_framework_name(op)
     drop_absent(module)
-    if is_network(module):
-        if not keep and isinstance(ctx, TableContext):
-            (merge_functions if ctx.one_function else merge_host_functions)(module, name)
-        if not keep:
-            generalise(module, ctx)
-        take(module, keep=keep)
-        _require_static_shapes(module, name)
-    try:
-        require_order(module, name)
-        verify(module, name)
-    except (ImportModelError, UnsupportedError):
-        raise
-    except Exception as error:  # noqa: BLE001  an op's checks may meet operands they do not expect
-        raise ImportModelError(f"module '{name}' does not verify: {_first_words(error)}") from error
-    return module
+    if not is_network(module):
+        return
+    if not keep and isinstance(ctx, TableContext):
+        (merge_functions if ctx.one_function else merge_host_functions)(module, name)
+    if not keep:
+        generalise(module, ctx)
+    take(module, keep=keep)
+    _require_static_shapes(module, name)
 
 
 _UNREGISTERED = re.compile(r"(?:Operation (?=\w+\.)|dialect |')(\w+)[\w.$]*'? is not registered")

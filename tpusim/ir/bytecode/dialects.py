@@ -42,11 +42,13 @@ def _guarded(codes: DialectCodes, package: str) -> DialectCodes:
 class Codes(Mapping[str, DialectCodes]):
     """Encodings by dialect: those known here, given ones, and those of packages, imported when a file has the dialect.
 
+    packages: whether those of packages count.
     Raises ConfigError for a package's entry that is no encoding of that dialect.
     """
 
-    def __init__(self, dialects: Iterable[DialectCodes]) -> None:
+    def __init__(self, dialects: Iterable[DialectCodes], packages: bool = True) -> None:
         self._known = {codes.name: codes for codes in (*KNOWN, *dialects)}
+        self._others = BYTECODE if packages else ()
 
     @property
     def loaded(self) -> Iterable[DialectCodes]:
@@ -57,7 +59,7 @@ class Codes(Mapping[str, DialectCodes]):
     def __getitem__(self, name: str) -> DialectCodes:
         if name in self._known:
             return self._known[name]
-        if name not in BYTECODE:
+        if name not in self._others:
             raise KeyError(name)
         found = BYTECODE.get(name)
         package = BYTECODE.package_of(name)
@@ -69,7 +71,7 @@ class Codes(Mapping[str, DialectCodes]):
 
     @override
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._known, **dict.fromkeys(BYTECODE)})
+        return iter({**self._known, **dict.fromkeys(self._others)})
 
     @override
     def __len__(self) -> int:

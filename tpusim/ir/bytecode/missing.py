@@ -21,6 +21,13 @@ from xdsl.printer import Printer
 
 from tpusim.ir.types import float_text
 
+SUB_CHANNEL = "quant.uniform with a scale for each block"
+
+
+def kind_of(value: Attribute) -> str:
+    """The name of an attribute or type in `Release.lacks`: as in MLIR, or SUB_CHANNEL, which shares it with others."""
+    return SUB_CHANNEL if isinstance(value, SubChannelType) else value.name
+
 
 def _print_typed(printer: Printer, kind: Attribute) -> None:
     printer.print_string(" : ")

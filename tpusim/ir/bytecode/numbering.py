@@ -10,12 +10,14 @@ from xdsl.dialects.builtin import UnregisteredAttr
 from xdsl.ir import Attribute, BuiltinAttribute, TypeAttribute
 from xdsl.printer import Printer
 
-from tpusim.errors import ConfigError, TpusimError, first_line
+from tpusim.errors import ConfigError, TpusimError, UnsupportedError, first_line
 from tpusim.ir.bytecode.dialects import Codes
 from tpusim.ir.bytecode.forms import DialectCodes, Form
+from tpusim.ir.bytecode.missing import kind_of
 from tpusim.ir.bytecode.releases import Release
 from tpusim.ir.bytecode.strings import StringTable
 from tpusim.ir.bytecode.varints import flagged, varint
+from tpusim.ir.nesting import parts
 
 LANES = 8
 
@@ -105,6 +107,7 @@ class Numbering:
         self.strings = strings
         self.handles: dict[tuple[str, str], int] = {}
         self.attributes, self.types = _Kind(Lane.ATTRIBUTE), _Kind(Lane.TYPE)
+        self._release = release
         self._codes, self._attribute_forms, self._type_forms = codes, _Forms({}), _Forms({})
         self._met = {one.name for one in codes.loaded}
         for one in codes.loaded:
@@ -158,13 +161,13 @@ class Numbering:
     def _encoded(self, value: Attribute, is_type: bool) -> tuple[Entry, Attribute | None]:
         """The entry of an attribute, and the attribute itself if it equals no other."""
         found = self._form(value, is_type)
-        parts = _Parts(self)
         if found is None:
-            parts.raw(_text_of(value))
-            return Entry(_dialect_of(value), False, tuple(parts.tokens)), None
+            _require_known(value, self._release)
+            return Entry(_dialect_of(value), False, (_text_of(value),)), None
+        entry = _Parts(self)
         dialect, form = found
         try:
-            form.write(value, parts)
+            form.write(value, entry)
         except (TpusimError, RecursionError):
             raise
         except Exception as error:  # a package's form may raise anything
@@ -172,7 +175,7 @@ class Numbering:
                 f"bytecode: code {form.code} of dialect '{dialect}' cannot write {value}, {first_line(error)}; "
                 "write the module as text, or repair the dialect's package"
             ) from error
-        return Entry(dialect, True, tuple(parts.tokens)), value if form.unique else None
+        return Entry(dialect, True, tuple(entry.tokens)), value if form.unique else None
 
     def _form(self, value: Attribute, is_type: bool) -> tuple[str, Form] | None:
         """The first form that can write an attribute for the release; None if it is written as text."""
@@ -200,6 +203,16 @@ class Numbering:
         return [
             found for found in forms.get(cls, ()) if found[1].code <= limits.get((found[0], is_type), found[1].code)
         ]
+
+
+def _require_known(value: Attribute, release: Release) -> None:
+    """Raise UnsupportedError for text that a release refuses: an attribute or type in it is of a later one."""
+    if kind_of(value) in release.lacks:
+        raise UnsupportedError(
+            f"bytecode for {release.name}: it has no {kind_of(value)}, got {value}; choose a later reader, or remove it"
+        )
+    for part in parts(value) if release.lacks else ():
+        _require_known(part, release)
 
 
 def _text_of(value: Attribute) -> bytes:

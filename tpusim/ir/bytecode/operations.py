@@ -17,7 +17,7 @@ from tpusim.ir.bytecode.entries import Entries
 from tpusim.ir.bytecode.forms import is_of
 from tpusim.ir.bytecode.headers import Header, Order, read_block_header, read_header
 from tpusim.ir.bytecode.names import Names
-from tpusim.ir.bytecode.properties import Properties
+from tpusim.ir.bytecode.properties import FORMER_NAMES, Properties
 from tpusim.ir.bytecode.sections import Section, read_section
 from tpusim.ir.nesting import DEEPEST
 from tpusim.ir.upstream import FORMER_OPS
@@ -98,7 +98,7 @@ class OperationReader:
         attributes = self._attributes(header, cursor)
         properties = self._read_properties(header, cls, cursor)
         for name in inherent.intersection(attributes) if attributes else ():
-            properties.setdefault(name, attributes.pop(name))
+            properties.setdefault(FORMER_NAMES.get(name, name), attributes.pop(name))
         location = self._location(header.location, cursor)
         values = scope.values
         operands = [values.get(number) or scope.use(number, cursor) for number in header.operands]
@@ -121,7 +121,7 @@ class OperationReader:
         return {**self._attributes(header, cursor), **self._read_properties(header, cls, cursor)}
 
     def _class(self, index: int, cursor: Cursor) -> tuple[type[Operation], frozenset[str]]:
-        """The class of an op's name and the names of its properties."""
+        """The class of an op's name and the names of its properties, also those of LLVM 16."""
         found = self._classes.get(index)
         if found is None:
             if index >= len(self._names.ops):
@@ -135,7 +135,8 @@ class OperationReader:
                     then=INSTALL.format("tpusim.dialects or xdsl.universe") + ", or allow unregistered dialects",
                 )
             inherent = cls.get_irdl_definition().properties if issubclass(cls, IRDLOperation) else ()
-            found = self._classes[index] = cls, frozenset(inherent)
+            former = (name for name, later in FORMER_NAMES.items() if later in inherent)
+            found = self._classes[index] = cls, frozenset((*inherent, *former))
         return found
 
     def _attributes(self, header: Header, cursor: Cursor) -> dict[str, Attribute]:

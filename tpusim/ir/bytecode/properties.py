@@ -16,6 +16,10 @@ from tpusim.ir.bytecode.cursor import Cursor, places
 from tpusim.ir.bytecode.entries import Entries
 from tpusim.ir.bytecode.varints import flagged, varint
 
+FORMER_NAMES = {"operand_segment_sizes": "operandSegmentSizes", "result_segment_sizes": "resultSegmentSizes"}
+"""Of the attributes that are properties since LLVM 17: name in LLVM 16 -> name of the property."""
+_NAMES_BEFORE = {name: former for former, name in FORMER_NAMES.items()}
+
 SPARSEST = 256
 """The last index of segment sizes that are written as pairs."""
 
@@ -38,6 +42,8 @@ _SYMBOL, _VISIBILITY = Property("sym_name", StringAttr), Property("sym_visibilit
 _TYPE, _CALLEE = Property("function_type", TypeAttribute), Property("callee", SymbolRefAttr)
 _NO_INLINE = Property("no_inline", UnitAttr, True)
 _BRANCHES = Property("operandSegmentSizes", DenseArrayBase, False, 3)
+_NONTEMPORAL = Property("nontemporal", Attribute, True)
+_ACCESS: tuple[Layout, ...] = ((Property("alignment", Attribute, True), _NONTEMPORAL), (_NONTEMPORAL,))
 
 LAYOUTS: Mapping[str, tuple[Layout, ...]] = {
     "builtin.module": ((Property("sym_name", StringAttr, True), _VISIBILITY),),
@@ -51,6 +57,8 @@ LAYOUTS: Mapping[str, tuple[Layout, ...]] = {
     "scf.for": ((Property("unsignedCmp", UnitAttr, True),), ()),
 }
 """The layouts of ops by name: first that of LLVM 22 and 24, then those of LLVM 19 and 18, where they differ."""
+_READ_ONLY: Mapping[str, tuple[Layout, ...]] = {"memref.load": _ACCESS, "memref.store": _ACCESS}
+"""Those of LLVM 22, and of 19 and 18; LLVM 24 has another, so that they are not written."""
 
 
 class Properties:
@@ -74,12 +82,19 @@ class Properties:
         entry = sized.within(sized.varint(), table.section)
         if not known:
             return self._dictionary(entry, entries)
-        for layout in _layouts(name, cls):
+        for layout in map(self._ordered, _layouts(name, cls)):
             cursor = Cursor(entry.data, entry.base, entry.position, entry.end, entry.section, entry.file)
             found = self._matched(cursor, layout, entries)
             if found is not None:
                 return found
-        return entry.fail(f"the properties of '{name}' have a layout that is not known")
+        return entry.fail(
+            f"the properties of '{name}' have a layout that is not known",
+            then="write the file again in a version without properties, 0 to 4",
+        )
+
+    def _ordered(self, layout: Layout) -> Layout:
+        """As the version has it: in version 6 segment sizes come after all others."""
+        return tuple(sorted(layout, key=lambda one: one.segments > 0)) if self._version >= 6 else layout
 
     def _dictionary(self, entry: Cursor, entries: Entries) -> dict[str, Attribute]:
         """The properties of an op that the writer did not know: one dictionary."""
@@ -116,8 +131,9 @@ class Properties:
 
 
 def _layouts(name: str, cls: type[Operation]) -> Iterator[Layout]:
-    yield from LAYOUTS.get(name, ())
-    if name not in LAYOUTS and issubclass(cls, IRDLOperation):
+    known = LAYOUTS.get(name) or _READ_ONLY.get(name, ())
+    yield from known
+    if not known and issubclass(cls, IRDLOperation):
         yield _defined(cls)
 
 
@@ -151,12 +167,20 @@ def _sparse_array(cursor: Cursor, length: int) -> list[int]:
     return found
 
 
-def layout_to_write(op: Operation, release: int) -> Layout | None:
-    """The layout of an op's properties, None if it has none. release: 0 for LLVM 22 and 24, 1 for 19, 2 for 18."""
-    known = LAYOUTS.get(op.name)
-    if known is not None:
-        return known[min(release, len(known) - 1)]
-    return (_defined(type(op)) or None) if isinstance(op, IRDLOperation) else None
+def layout_to_write(name: str, release: int | None) -> Layout | None:
+    """The layout of the properties of an op's name, None if none is known for the release, which reads attributes too.
+
+    release: 0 for LLVM 22 and 24, 1 for 19, 2 for 18; None: any.
+    """
+    known = LAYOUTS.get(name) if release is not None else None
+    return known[min(release or 0, len(known) - 1)] if known is not None else None
+
+
+def before_properties(op: Operation) -> dict[str, Attribute]:
+    """The properties of an op as attributes of LLVM 16: by their names in it, without those that have their default."""
+    defined = op.get_irdl_definition().properties if isinstance(op, IRDLOperation) else {}
+    defaults = {name: kind.default_value for name, kind in defined.items()}
+    return {_NAMES_BEFORE.get(key, key): value for key, value in op.properties.items() if value != defaults.get(key)}
 
 
 def encoded_segments(sizes: Sequence[int]) -> bytes:

@@ -15,7 +15,7 @@ from tpusim.ir.bytecode.dialects import Codes
 from tpusim.ir.bytecode.forms import DialectCodes
 from tpusim.ir.bytecode.names import encode_names
 from tpusim.ir.bytecode.numbering import LANES, Entry, Lane, Numbering, Order, Token, order_of, references
-from tpusim.ir.bytecode.properties import Property, encoded_segments, layout_to_write
+from tpusim.ir.bytecode.properties import Property, before_properties, encoded_segments, layout_to_write
 from tpusim.ir.bytecode.releases import EVERYBODY, Release
 from tpusim.ir.bytecode.resources import EncodedResources, Groups, Resource, encode_resources
 from tpusim.ir.bytecode.sections import MAGIC, VERSIONS, Section, aligned_section, section_bytes
@@ -44,7 +44,8 @@ def encode(
     version = release.version if version is None else version
     if version not in VERSIONS:
         raise ConfigError(f"bytecode version {version}: one of {VERSIONS[0]} to {VERSIONS[-1]} is required")
-    writer = _Writer(version, release, Codes(dialects), UseLists(module) if use_lists and version >= 3 else None)
+    uses = UseLists(module) if use_lists and version >= 3 else None
+    writer = _Writer(version, release, Codes(dialects, release.packages), uses)
     try:
         return writer.file(module, external or {}, of_dialects or {})
     except RecursionError as error:
@@ -73,7 +74,7 @@ class _Writer:
         self._ops: dict[str, int] = {}
         self._properties: dict[tuple[Token, ...], int] = {}
         self._known_ops: set[str] = set()
-        self._layouts = release.layouts
+        self._release = release
 
     # -- operations
 
@@ -112,15 +113,15 @@ class _Writer:
         out[mask_at] = bytes((mask,))
 
     def _split(self, op: Operation, name: str) -> tuple[dict[str, Attribute], tuple[Token, ...]]:
-        """Attributes, and properties as encoded; below version 5 all are attributes."""
+        """Attributes, and properties as encoded; below version 5, and without a known layout, all are attributes."""
         attributes = dict(op.attributes)
         if isinstance(op, UnregisteredOp):
             del attributes[NAME_OF_UNREGISTERED]
-        if self._version < 5:
-            return {**attributes, **op.properties}, ()
-        layout = layout_to_write(op, self._layouts)
-        if layout is None:
+        if self._version >= 5 and isinstance(op, UnregisteredOp):
             return attributes, (self._numbering.attribute(DictionaryAttr(op.properties)),) if op.properties else ()
+        layout = layout_to_write(name, self._release.layouts) if self._version >= 5 else None
+        if layout is None:
+            return {**attributes, **(op.properties if self._release.properties else before_properties(op))}, ()
         self._known_ops.add(name)
         named = {wanted.name for wanted in layout}
         attributes |= {key: value for key, value in op.properties.items() if key not in named}

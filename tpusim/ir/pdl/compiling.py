@@ -33,8 +33,8 @@ def compiled(patterns: Sequence[tuple[str, Sequence[pdl.PatternOp]]], where: str
     for number, (name, forms) in enumerate(patterns):
         for form in forms:
             copy = form.clone()
-            _require_rewrite(copy, f"{where}: {name}")
-            _shield_constants(copy, f"{where}: {name}")
+            _require_rewrite(copy, name)
+            _shield_constants(copy, name)
             copy.sym_name = StringAttr(f"r{len(rewriters)}")
             rewriters[f"r{len(rewriters)}"] = number, form.benefit.value.data, _note_matched(copy)
             copies.append(copy)

@@ -184,7 +184,8 @@ def _explain(error: Exception, key: str, op: Operation) -> None:
     """Raise an error of a file's pattern as ConfigError with its place; an error of another pattern stays as it is."""
     if key.startswith(IN_FILE):
         said = str(error) if isinstance(error, TpusimError) else f"{type(error).__name__}, {first_line(error)}"
-        raise ConfigError(f"{key} at {op.name} '{op_name(op)}': {said}; mend the pattern") from error
+        named = f" '{op_name(op)}'" if op_name(op) else ""
+        raise ConfigError(f"{key} at {op.name}{named}: {said}; mend the pattern") from error
 
 
 def apply(automaton: Automaton, match: Match, op: Operation, rewriter: PatternRewriter, weights: WeightStore) -> None:
