@@ -164,7 +164,7 @@ def test_what_a_reader_lacks_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("value", ("none", "nsw"))
 def test_llvm_16_gets_its_attributes(value: str) -> None:
-    """No overflow flags but those by default, which are left out, and the segment sizes by their name of then."""
+    """No overflow flags but those by default, which are left out, and the segment sizes by their name in LLVM 16."""
     ctx = any_dialect()
     ctx.load_dialect(Arith)
     ctx.load_dialect(Cf)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import operator
+from fractions import Fraction
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from compiling import to_tpu
 from generic_modules import COUNT, OPTIONS, RECORDED, case, made, module, short
 from relu_chain import chain
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
 
 from tpusim.cli import main
 from tpusim.host.workers import processes
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.dialects import context, open_context
+from tpusim.ir.generic import arith, floats
 from tpusim.ir.module import Model, is_weight
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.weights import WeightStore
@@ -55,6 +60,62 @@ def test_canonicalize_ends_after_as_many_rounds_as_that_of_mlir() -> None:
     blocks = "".join(f"^b{i}:\n  cf.cond_br %c{i}, ^b{i + 1}, ^end\n" for i in range(40))
     text = f"func.func @f({given}) {{\n  cf.br ^b0\n{blocks}^b40:\n  cf.br ^end\n^end:\n  func.return\n}}\n"
     assert made(text, "canonicalize").count("  ^") == 31
+
+
+HOLDS = (operator.eq, operator.gt, operator.ge, operator.lt, operator.le, operator.ne)
+OF_FLOATS = ("eq", "gt", "ge", "lt", "le", "ne")
+
+
+def test_comparisons_of_integers_that_were_floats() -> None:
+    """Every i8 compares with a constant as its float does: with bounds, fractions, zeros and numbers out of range."""
+    constants = (-129.0, -128.0, -4.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 4.5, 127.0, 128.0, 254.5, 255.0, 256.0)
+    cases = [(u, i, c) for u in (False, True) for i in range(len(OF_FLOATS)) for c in constants]
+    text = "".join(
+        f"func.func @f{number}(%x: i8) -> i1 {{ %y = arith.{'ui' if unsigned else 'si'}tofp %x : i8 to f16\n"
+        f"%c = arith.constant {constant} : f16\n%z = arith.cmpf {'ou'[number % 2]}{'n' if i == 5 else ''}"
+        f"{'e' if i == 5 else OF_FLOATS[i]}, %y, %c : f16\nfunc.return %z : i1 }}\n"
+        for number, (unsigned, i, constant) in enumerate(cases)
+    )
+    canonical = PassManager("canonicalize").run(Model(parse_module(text, open_context()), WeightStore())).module
+    for (unsigned, i, constant), function in zip(cases, canonical.ops, strict=True):
+        *_, last = [op for op in function.walk() if op.name in ("arith.constant", "arith.cmpi", "arith.cmpf")]
+        for x in range(256):
+            stored = arith.signed(x, 8)
+            value = x if unsigned else stored
+            bits = [arith.number(arith.constant_of(v)) for v in last.operands]
+            holds = (
+                arith.PREDICATES[arith.predicate_of(last)](stored, bits[1] or 0, 8)
+                if last.name == "arith.cmpi"
+                else bool(arith.number(last.properties["value"]))
+            )
+            assert holds == HOLDS[i](value, constant), (unsigned, OF_FLOATS[i], constant, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_", "places"),
+    [(Float16Type, np.float16, 20), (BFloat16Type, ml_dtypes.bfloat16, 130), (Float32Type, np.float32, 140)],
+)
+def test_constants_are_rounded_once(kind: type, type_: type, places: int) -> None:
+    """Numbers of all sizes, subnormal and too large ones, and ones halfway between two of the type."""
+    rng = np.random.default_rng(3)
+    exact = type_(rng.uniform(1, 2, 300)).astype(np.float64)
+    halfway = exact + 2.0 ** -floats.FORMATS[kind].digits
+    values = np.concatenate([rng.uniform(-2, 2, 300), exact, halfway]) * 2.0 ** rng.integers(-places, places, 900)
+    with np.errstate(over="ignore"):
+        expected = values.astype(type_).astype(np.float64)
+    found = np.array([floats.FORMATS[kind].rounded(Fraction(value)) for value in values])
+    np.testing.assert_array_equal(found, expected)
+    assert np.isinf(found).any() and (found[np.signbit(values)] <= 0).all()
+
+
+def test_selects_that_share_an_operand_stay() -> None:
+    """`mlir-opt` 22 joins no conditions; it has a rule for the same condition twice."""
+    text = (
+        "func.func @f(%a: i1, %b: i1, %x: i8, %y: i8) -> i8 { %0 = arith.select %b, %x, %y : i8\n"
+        "%1 = arith.select %a, %0, %y : i8\nfunc.return %1 : i8 }"
+    )
+    assert made(text, "canonicalize").count("arith.select") == 2
+    assert made(text.replace("select %a", "select %b"), "canonicalize").count("arith.select") == 1
 
 
 # ---------------------------------------------------------------------------------------------------------- networks

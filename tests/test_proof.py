@@ -761,6 +761,22 @@ def test_the_element_of_a_constant_byte_depends_on_the_byte_and_its_address(
     assert not (stored(Field(2), data, 5000) == whole).any()
 
 
+@pytest.mark.parametrize(
+    "memory",
+    [
+        np.zeros((40, 64, 50), np.int64),
+        np.zeros((50, 64, 40), np.int64).transpose(2, 1, 0),
+        np.zeros((40, 80, 60), np.int64)[:, 3:67, 5:55],
+        np.zeros((40, 64, 100), np.int64)[..., ::2],
+    ],
+    ids=["whole", "transposed", "a part", "with gaps"],
+)
+def test_numbers_of_constants_do_not_depend_on_the_memory_they_are_written_to(memory: np.ndarray) -> None:
+    data = np.random.default_rng(5).integers(0, 256, memory.shape, dtype=np.uint8)
+    assert stored(Field(1), data, 77, tag=9, into=memory) is memory
+    np.testing.assert_array_equal(memory, stored(Field(1), data, 77, tag=9))
+
+
 def offsets_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """The offsets of the elements of a strided array."""
     return np.sum([i * stride for i, stride in zip(np.indices(shape), strides, strict=True)], 0)

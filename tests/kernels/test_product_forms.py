@@ -21,18 +21,18 @@ FORMS = [name for name in forms.FORMS if forms.is_exact(name)]
 BYTES = st.sampled_from([(np.int8, -128, 127), (np.uint8, 0, 255)])
 
 
-def draw(kind: tuple[type, int, int], seed: int, spread: float, shape: tuple[int, ...]) -> np.ndarray:
-    """Bytes of which `spread` are the extremes of their type."""
+def draw(kind: tuple[type, int, int], seed: int, share: float, shape: tuple[int, ...]) -> np.ndarray:
+    """Bytes of which `share` are the extremes of their type."""
     dtype, low, high = kind
     rng = np.random.default_rng(seed)
     extremes = rng.choice([low, high], shape)
-    return np.where(rng.random(shape) < spread, extremes, rng.integers(low, high + 1, shape)).astype(dtype)
+    return np.where(rng.random(shape) < share, extremes, rng.integers(low, high + 1, shape)).astype(dtype)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @given(BYTES, BYTES, st.integers(0, 2**32), st.sampled_from([0.0, 0.5, 1.0]))
-def test_long_products(form: str, left: tuple, right: tuple, seed: int, spread: float) -> None:
-    x, w = draw(left, seed, spread, (3, LONG)), draw(right, seed + 1, spread, (LONG, 4))
+def test_long_products(form: str, left: tuple, right: tuple, seed: int, share: float) -> None:
+    x, w = draw(left, seed, share, (3, LONG)), draw(right, seed + 1, share, (LONG, 4))
     with using(form):
         np.testing.assert_array_equal(byte_dot(x, w), x.astype(np.int64) @ w.astype(np.int64))
 
@@ -108,13 +108,13 @@ def windows(x: np.ndarray, w: np.ndarray, strides: tuple[int, int]) -> np.ndarra
         ((1, 14, 15, 200), (7, 7, 200, 2), (1, 1)),
     ],
 )
-@pytest.mark.parametrize("spread", [0.5, 1.0])
+@pytest.mark.parametrize("share", [0.5, 1.0])
 def test_convolutions_of_a_gpu(
-    image: tuple[int, ...], filter: tuple[int, ...], strides: tuple[int, int], spread: float
+    image: tuple[int, ...], filter: tuple[int, ...], strides: tuple[int, int], share: float
 ) -> None:
     """Extremes of bytes, and the least byte everywhere, whose sums are the largest."""
-    kind = (np.int8, -128, 127 if spread < 1 else -128)
-    x, w = draw(kind, 7, spread, image), draw(kind, 8, spread, filter)
+    kind = (np.int8, -128, 127 if share < 1 else -128)
+    x, w = draw(kind, 7, share, image), draw(kind, 8, share, filter)
     found = convolved_by_library(jnp.asarray(x), jnp.asarray(w), strides)
     assert found is not None
     np.testing.assert_array_equal(found, windows(x, w, strides))

@@ -212,9 +212,9 @@ class OptMain(xDSLOptMain):
 
     @property
     def version(self) -> int | None:
-        """The version of bytecode that is asked for; None: the one that the reader needs."""
-        asked = self.args.emit_bytecode
-        return None if asked == THE_READERS else asked
+        """The requested version of bytecode; None: that of the reader."""
+        requested = self.args.emit_bytecode
+        return None if requested == THE_READERS else requested
 
     def _require_sense(self) -> None:
         """Raise ConfigError for an option that would do nothing, and for a version that its reader does not read."""

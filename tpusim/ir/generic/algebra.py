@@ -31,11 +31,8 @@ from tpusim.ir.generic.arith import (
     number,
     predicate_of,
 )
-from tpusim.ir.generic.casts import CASTS
+from tpusim.ir.generic.casts import CASTS, Made, with_operands
 from tpusim.ir.generic.effects import COMMUTATIVE, is_commutative
-
-Made = Sequence[Operation]
-"""New ops; the last takes the place of the old op."""
 
 
 def rewrite(op: Operation, rewriter: PatternRewriter) -> None:
@@ -64,7 +61,7 @@ def constant_to_the_right(op: Operation) -> Made | None:
         return (CmpiOp(right, left, SWAPPED[predicate_of(op)]),)
     if not is_commutative(op):
         return None
-    return (type(op).create(operands=[right, left], result_types=op.result_types, properties=op.properties.copy()),)
+    return with_operands(op, right, left)
 
 
 Terms = tuple[int, SSAValue | None, int]

@@ -31,6 +31,11 @@ def signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
+def range_of(bits: int, *, unsigned: bool) -> tuple[int, int]:
+    """The least and the largest integer of a width."""
+    return (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+
+
 def integer(kind: Attribute, value: int) -> AnyInteger:
     """A constant of an integer type, wrapped to its width."""
     bits = bits_of(kind)

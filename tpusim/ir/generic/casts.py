@@ -9,15 +9,21 @@ from xdsl.dialects.builtin import FixedBitwidthType, FloatAttr, IntegerType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.type import get_element_type_or_self
 
-from tpusim.ir.generic.arith import bits_of, constant_of, integer, maker, predicate_of
-from tpusim.ir.generic.floats import FORMATS, Format
+from tpusim.ir.generic.arith import bits_of, constant_of, integer, maker, predicate_of, range_of
+from tpusim.ir.generic.floats import FORMATS, ORDERED, UNORDERED, Format
 
 Made = Sequence[Operation]
+"""New ops; the last takes the place of the old op."""
 EXTENSIONS = "arith.extui", "arith.extsi"
 
 
 def _cast(kind: type[Operation], value: SSAValue, result: Attribute) -> Made:
     return (cast("Any", kind)(value, result),)
+
+
+def with_operands(op: Operation, *operands: SSAValue) -> Made:
+    """The same op of other operands."""
+    return (type(op).create(operands=operands, result_types=op.result_types, properties=op.properties.copy()),)
 
 
 def _inner(op: Operation) -> Operation | None:
@@ -53,28 +59,31 @@ def index_of_extension(op: Operation) -> Made | None:
     return _cast(type(op), inner.operands[0], op.results[0].type)
 
 
+def _before_extension(op: Operation) -> tuple[type[Operation], SSAValue, SSAValue] | None:
+    """The extension of both operands and what it extends, if that is the same for both and so are the types before."""
+    for name, kind in zip(EXTENSIONS, (ExtUIOp, ExtSIOp), strict=True):
+        left, right = (maker(value, name) for value in op.operands)
+        if left is not None and right is not None and left.operands[0].type == right.operands[0].type:
+            return kind, left.operands[0], right.operands[0]
+    return None
+
+
 def compare_before_extension(op: Operation) -> Made | None:
     """A comparison for equality of two values of one type that were extended alike, without the extensions."""
-    which = predicate_of(op)
-    if which not in (EQUAL, UNEQUAL):
+    before = _before_extension(op)
+    if before is None or predicate_of(op) not in (EQUAL, UNEQUAL):
         return None
-    for name in EXTENSIONS:
-        left, right = (maker(value, name) for value in op.operands)
-        if left is None or right is None or left.operands[0].type != right.operands[0].type:
-            continue
-        return (CmpiOp(left.operands[0], right.operands[0], which),)
-    return None
+    return (CmpiOp(before[1], before[2], predicate_of(op)),)
 
 
 def combine_before_extension(op: Operation) -> Made | None:
     """A bitwise op of two values of one type that were extended alike, before the extension."""
-    for name, kind in zip(EXTENSIONS, (ExtUIOp, ExtSIOp), strict=True):
-        left, right = (maker(value, name) for value in op.operands)
-        if left is None or right is None or left.operands[0].type != right.operands[0].type:
-            continue
-        both = cast("Any", type(op))(left.operands[0], right.operands[0])
-        return both, *_cast(kind, both.result, op.results[0].type)
-    return None
+    before = _before_extension(op)
+    if before is None:
+        return None
+    extension, left, right = before
+    both = cast("Any", type(op))(left, right)
+    return both, *_cast(extension, both.result, op.results[0].type)
 
 
 def convert_once(op: Operation) -> Made | None:
@@ -97,8 +106,7 @@ EQUAL, UNEQUAL, LESS, AT_MOST, GREATER, AT_LEAST = range(6)
 """The numbers of the predicates of signed integers; those of unsigned ones from LESS on are higher by `UNSIGNED`."""
 UNSIGNED = 4
 OF_FLOATS = EQUAL, GREATER, AT_LEAST, LESS, AT_MOST, UNEQUAL
-"""The predicate of arith.cmpf number i + 1, and number i + 8: ordered and unordered ones."""
-ORDERED, UNORDERED = 7, 14
+"""The predicates of integers that say what `floats.PREDICATES` do."""
 
 
 def compare_integers(op: Operation) -> Made | None:
@@ -113,17 +121,17 @@ def compare_integers(op: Operation) -> Made | None:
         return None
     if which in (ORDERED, UNORDERED):
         return _truth(which == ORDERED)
-    asked = OF_FLOATS[(which - 1) % ORDERED]
-    least, most = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    predicate = OF_FLOATS[(which - 1) % ORDERED]
+    least, most = range_of(bits, unsigned=unsigned)
     if value > most or value < least:
-        return _truth(asked == UNEQUAL or (asked in (LESS, AT_MOST)) == (value > most) and asked != EQUAL)
+        return _truth(predicate == UNEQUAL or (predicate in (LESS, AT_MOST)) == (value > most) and predicate != EQUAL)
     if value != (whole := math.trunc(value)):  # x <= 4.4 is x <= 4, x < 4.4 too; x < -4.4 is x < -4
-        if asked in (EQUAL, UNEQUAL):
-            return _truth(asked == UNEQUAL)
-        below = asked in (LESS, AT_MOST)
-        asked = (LESS if below else AT_LEAST) if value < 0 else (AT_MOST if below else GREATER)
+        if predicate in (EQUAL, UNEQUAL):
+            return _truth(predicate == UNEQUAL)
+        below = predicate in (LESS, AT_MOST)
+        predicate = (LESS if below else AT_LEAST) if value < 0 else (AT_MOST if below else GREATER)
     limit = ConstantOp(integer(kind, whole))
-    return limit, CmpiOp(made.operands[0], limit.result, asked + UNSIGNED * (unsigned and asked >= LESS))
+    return limit, CmpiOp(made.operands[0], limit.result, predicate + UNSIGNED * (unsigned and predicate >= LESS))
 
 
 def _may_round(value: float, bits: int, unsigned: bool, form: Format) -> bool:
@@ -144,13 +152,7 @@ def without_negations(op: Operation) -> Made | None:
     left, right = (maker(value, "arith.negf") for value in op.operands)
     if left is None or right is None:
         return None
-    return (
-        type(op).create(
-            operands=[left.operands[0], right.operands[0]],
-            result_types=op.result_types,
-            properties=op.properties.copy(),
-        ),
-    )
+    return with_operands(op, left.operands[0], right.operands[0])
 
 
 CASTS: dict[str, Sequence[Callable[[Operation], Made | None]]] = {

@@ -5,7 +5,7 @@ the positive quiet NaN. A cast that would lose digits stays.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, cast
@@ -13,7 +13,7 @@ from typing import Any, cast
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, Float64Type, FloatAttr
 from xdsl.ir import Attribute, Operation
 
-from tpusim.ir.generic.arith import Constants, Folded, bits_of, integer, maker, number, predicate_of
+from tpusim.ir.generic.arith import Constants, Folded, bits_of, integer, maker, number, predicate_of, range_of
 
 
 @dataclass(frozen=True)
@@ -143,36 +143,32 @@ def _to_integer(op: Operation, constants: Constants) -> Folded:
     if value is None or bits is None or not math.isfinite(value):
         return None
     whole = math.trunc(value)
-    least, most = (0, (1 << bits) - 1) if op.name == "arith.fptoui" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    least, most = range_of(bits, unsigned=op.name == "arith.fptoui")
     return integer(kind, whole) if least <= whole <= most else None
 
 
-PREDICATES: Mapping[int, Callable[[float, float], bool]] = {
-    0: lambda a, b: False,
-    1: lambda a, b: a == b,
-    2: lambda a, b: a > b,
-    3: lambda a, b: a >= b,
-    4: lambda a, b: a < b,
-    5: lambda a, b: a <= b,
-    6: lambda a, b: a != b,
-}
-"""The predicates of arith.cmpf that are false if an operand is no number; 14 - i is the complement of i, but for 0."""
-ORDERED, LAST = 7, 15
+ORDERED, UNORDERED, LAST = 7, 14, 15
+"""The numbers of these predicates of arith.cmpf, and of the one that is always true; 0 is always false."""
+PREDICATES: Sequence[Callable[[float, float], bool]] = (
+    lambda a, b: a == b,
+    lambda a, b: a > b,
+    lambda a, b: a >= b,
+    lambda a, b: a < b,
+    lambda a, b: a <= b,
+    lambda a, b: a != b,
+)
+"""Of two numbers by predicate i + 1, and by predicate i + 1 + ORDERED, which is true if an operand is no number."""
 
 
 def _compared(op: Operation, constants: Constants) -> Folded:
     a, b = map(_value, constants)
     which, unordered = predicate_of(op), any(x is not None and math.isnan(x) for x in (a, b))
-    if not unordered and (a is None or b is None):
+    if unordered:
+        return integer(op.results[0].type, int(which > ORDERED))
+    if a is None or b is None:
         return None
-    if which in (0, LAST):
-        holds = which == LAST
-    elif unordered:
-        holds = which > ORDERED
-    elif which in (ORDERED, LAST - 1):
-        holds = which == ORDERED
-    else:
-        holds = PREDICATES[which % ORDERED](cast("float", a), cast("float", b))
+    always = {0: False, ORDERED: True, UNORDERED: False, LAST: True}
+    holds = always[which] if which in always else PREDICATES[which % ORDERED - 1](a, b)
     return integer(op.results[0].type, int(holds))
 
 
